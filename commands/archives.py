@@ -42,7 +42,7 @@ def backup(file: str) -> None:
     """Pack the installation into FILE, a new .tar.gz archive.
 
     The server may run meanwhile. The archive has the players with their password hashes and
-    pictures, the clients, and the audit log; no signing key, no invitation, and not where players
+    pictures, the clients, the invitations, and the audit log; no signing key, and not where players
     are signed in. Only you can read it: keep it so.
 
     Records that cannot be read are named and left out, and the exit status is 1.

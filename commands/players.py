@@ -1,4 +1,4 @@
-"""The commands about players: `user`, `flair`, `invite` and `audit`."""
+"""The commands about players: `user`, `flair` and `audit`."""
 
 import collections
 import dataclasses
@@ -222,21 +222,7 @@ def user_delete(name: str, yes: bool) -> None:
     echo(f"{user.name} is deleted.")
 
 
-# -- invite, flair, audit -----------------------------------------------------------------------
-
-DAYS, COUNT = click.IntRange(1, 365), click.IntRange(1, 1000)
-
-
-@click.command()
-@click.option("--days", metavar="N", type=DAYS, default=7, help="How long each link is valid.")
-@click.option("--count", metavar="N", type=COUNT, default=1, help="How many links.")
-@json_option
-def invite(days: int, count: int, as_json: bool) -> None:
-    """Print invitations: links that create one account each."""
-    invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
-    address = f"{base_url_of_links()}/sign-up?invite="
-    links = [f"{address}{each}" for each in invites]
-    print_lines(links, links, as_json)
+# -- flair, audit -------------------------------------------------------------------------------
 
 
 @click.group("flair")

@@ -11,7 +11,8 @@ from identity.formatting import format_time
 from storage.errors import NotFound, StorageError
 from storage.rules import CONTROL, HIDDEN
 
-TIMES = ("created", "lastHeartbeat", "suspendedUntil")  # milliseconds since 1970, printed as dates
+# Milliseconds since 1970, printed as dates.
+TIMES = ("created", "lastHeartbeat", "lastSignIn", "suspendedUntil", "goodUntil")
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")

@@ -285,15 +285,6 @@ class Acts:
 
     # -- the site, and lost passwords ----------------------------------------------------------
 
-    def issue_invites(self, days: int, count: int) -> list[str]:
-        """Return new invitations, each for one account and with an audit line."""
-        self._authority.require(only_the_command, None)
-        invites = []
-        for _ in range(count):
-            self._authority.audit("invite", days=days)
-            invites.append(self._store.invites.issue(days))
-        return invites
-
     def rotate_keys(self, drop_old: bool, openid_now: bool = False) -> None:
         """Add a signing key, as `Keys.rotate` does, and one for ID tokens if they have keys.
 

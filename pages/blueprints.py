@@ -6,6 +6,7 @@ from pages.discovery import discovery
 from pages.documentation import documentation
 from pages.files import files
 from pages.games import games
+from pages.invitations import invitations
 from pages.logout import logout
 from pages.moderation import moderation
 from pages.players import players
@@ -16,4 +17,5 @@ from pages.tester import tester
 from pages.welcome import welcome
 
 BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
+BLUEPRINTS += [invitations]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

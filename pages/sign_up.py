@@ -9,7 +9,8 @@ from werkzeug.wrappers import Response
 
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, format_time
-from identity.limits import Busy, limits_of_address, password_place, refund_attempts
+from identity.invitations import audit_sign_up
+from identity.limits import Busy, client_address, limits_of_address, password_place, refund_attempts
 from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
@@ -23,7 +24,7 @@ from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
 from storage.rules import check_email, check_password
 
-FIRST_DONE = "Account created. To invite others, run: identity-server invite"
+FIRST_DONE = "Account created. To invite others, open Admin, then Invitations."
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
 SIGN_UPS_A_DAY = 10  # from an address
 
@@ -48,7 +49,7 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
         "invitation.html",
         player,
         refusal=refusal,
-        until=found and format_time(found.expires, DATE_AND_TIME),
+        until=found and format_time(found.ends, DATE_AND_TIME),
         next=leads_to,
         again=f"/sign-up?{urlencode({'invite': invite})}",
     )
@@ -142,8 +143,9 @@ def add_account(form: MultiDict, first: bool) -> User:
                 raise EmailTaken
             password_hash = hash_password(password)
         mod_level = ADMINISTRATOR if first else PLAYER
+        before = audit_sign_up(get_storage(), client_address(address))
         return get_storage().users.register(
-            name, email, password_hash, mod_level=mod_level, invite=invite, first=first
+            name, email, password_hash, mod_level, invite, first=first, before=before
         )
     except (StorageFailed, InvalidField):
         # Only the sign-up: the response told something of the email address.

@@ -12,7 +12,14 @@ from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from storage.encoding import record_as_dict
-from storage.errors import AlreadyThere, DamagedRecord, HandleTaken, NotFound, TooManyClients
+from storage.errors import (
+    AlreadyThere,
+    DamagedRecord,
+    HandleTaken,
+    InviteSpent,
+    NotFound,
+    TooManyClients,
+)
 from storage.kind import DAY_MS, Kind
 from storage.kinds import CLIENTS, FORMER_NAMES, HANDLES, INVITES, owner_key
 from storage.maintenance import ignore
@@ -21,11 +28,17 @@ from storage.records import Client, FormerName, Handle, User, now_ms, sha256
 from storage.rules import HANDLE, refuse
 from storage.site_records import Invite
 
+INVITE_KEPT_DAYS = 90  # after its end, to see who used it
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 Id = int | str
 Record = TypeVar("Record")
 Value = TypeVar("Value")
 Before = Callable[[Record], None]
+
+
+def new_time_id(now: int) -> str:
+    """Return an id whose order is that of the times, as TIME_ID has it."""
+    return f"{now:015d}-{secrets.token_hex(4)}"
 
 
 def unchanged(record: Record) -> Record:
@@ -175,6 +188,13 @@ class Records(ABC, Generic[Record]):
                 self.save(record, before, changed)
 
     @abstractmethod
+    def edit_inside(self, record_id: Id) -> AbstractContextManager[Record]:
+        """As `edit`, inside the edit of a record of another kind, and of a kind with one lock.
+
+        Rules are not checked, and no unique key changes.
+        """
+
+    @abstractmethod
     def locked(self, record_id: Id, keys_change: bool = False) -> AbstractContextManager[Record]:
         """`with locked(id) as record:` is a record of its own that no other process changes.
 
@@ -246,21 +266,47 @@ class Clients(Records[Client]):
 
 
 class Invites(Records[Invite]):
-    """The invitations to make one account each, stored under their hash."""
+    """The invitations to create accounts; of each the hash is stored."""
 
     kind = INVITES
+    # Of the users: which of these ids are, or were, those of an account.
+    accounts_of: Callable[[list[int]], Set[int]]
 
-    def issue(self, days: int) -> str:
-        """Return a new invitation, valid for `days` days."""
-        invite = secrets.token_urlsafe(32)
-        self.add(Invite(sha256(invite), now_ms() + days * DAY_MS))
-        return invite
+    def issue(self, days: int, before: Before[Invite] = ignore, **fields: object) -> str:
+        """Return the secret of a new invitation, good for `days` days; `fields` are others."""
+        secret, now = secrets.token_urlsafe(32), now_ms()
+        good_until = now + days * DAY_MS
+        kept = good_until + INVITE_KEPT_DAYS * DAY_MS
+        times = {"expires": kept, "good_until": good_until, "created": now}
+        self.add(Invite(new_time_id(now), secret=sha256(secret), **times, **fields), before)
+        return secret
 
-    def find_unused(self, invite: str) -> Invite | None:
+    def find_unused(self, secret: str) -> Invite | None:
         """Return the invitation if an account can be made with it now."""
         with contextlib.suppress(DamagedRecord):
-            return self.find(sha256(invite))
+            found = self.find_by("secret", sha256(secret))
+            return found if found and self._is_good(found) else None
         return None
+
+    def _is_good(self, invite: Invite) -> bool:
+        return now_ms() < invite.ends and len(self.accounts_of(invite.used_by)) < invite.uses
+
+    def require_good(self, invite_id: str) -> None:
+        """Raise InviteSpent unless an account can be made with an invitation now."""
+        found = self.find(invite_id)
+        if found is None or not self._is_good(found):
+            raise InviteSpent
+
+    def take(self, user: User) -> None:
+        """Note that a user who is about to be added uses an invitation. Raises InviteSpent.
+
+        The caller holds the lock of names. What was noted counts only if the user is added: a kill
+        in between loses no use, and the deletion of an account gives none back.
+        """
+        with self.edit_inside(user.invite) as invite:
+            if not self._is_good(invite):
+                raise InviteSpent
+            invite.used_by = [*sorted(self.accounts_of(invite.used_by)), user.id]
 
 
 class FormerNames(Records[FormerName]):

@@ -37,11 +37,10 @@ class Users(Records[User]):
     former_names: FormerNames
 
     @staticmethod
-    def new(name: str, email: str, password_hash: str, mod_level: int, invite: str | None) -> User:
+    def new(name: str, email: str, password_hash: str, mod_level: int) -> User:
         """Return a user who signs up now and has no id yet. Raises InvalidField."""
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
-        user.invite = sha256(invite) if invite else None
         USERS.refuse_broken_rules(user)
         return user
 
@@ -53,26 +52,34 @@ class Users(Records[User]):
         mod_level: int = PLAYER,
         invite: str | None = None,
         first: bool = False,
+        before: Before[User] = ignore,
     ) -> User:
         """Add and return a user, with a generated picture and an id that is never given twice.
 
-        The name is stored as `normal_name` returns it. An `invite` is used up; with `first` this
-        must be the first account ever. Raises InvalidField, NameTaken, NameKept, EmailTaken,
+        The name is stored as `normal_name` returns it. An `invite` is the secret of an invitation,
+        of which this is a use; with `first` this must be the first account ever. `before` is called
+        with the user, who has the id. Raises InvalidField, NameTaken, NameKept, EmailTaken,
         InviteSpent.
         """
-        user = self.new(name, email, password_hash, mod_level, invite)
-        self.add_new(user, first)
+        user = self.new(name, email, password_hash, mod_level)
+        if invite:
+            used = self.invites.find_by("secret", sha256(invite))
+            if used is None:
+                raise InviteSpent
+            user.invite, user.invited_by = used.id, used.by
+            user.flairs += [used.flair] if used.flair else []
+        self.add_new(user, first, before)
         return user
 
     @abstractmethod
-    def add_new(self, user: User, first: bool) -> None:
+    def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         """Give a user an id and add it, as `register` says."""
 
     def refuse_addition(self, user: User) -> None:
         """Raise the error of `register` for what is taken; the caller holds the lock of names."""
         self.refuse_taken(user)
-        if user.invite and not self.invites.find(user.invite):
-            raise InviteSpent
+        if user.invite:
+            self.invites.require_good(user.invite)
 
     @abstractmethod
     def reserve_ids(self, largest: int) -> None:
@@ -88,9 +95,7 @@ class Users(Records[User]):
     def require_new(self, user: User) -> None:
         """Raise the error of `insert` for a user who is there, or has what another one has."""
         if known := self.find(user.id):
-            same = all(
-                key.of(known) == key.of(user) for key in USERS.unique if key.name != "invite"
-            )
+            same = all(key.of(known) == key.of(user) for key in USERS.unique)
             raise AlreadyThere if same else IdTaken
         if self.was_deleted(user.id):
             raise IdTaken
@@ -99,6 +104,11 @@ class Users(Records[User]):
     @abstractmethod
     def was_deleted(self, user_id: int) -> bool:
         """Return True for the id of a deleted user."""
+
+    def accounts_of(self, ids: list[int]) -> Set[int]:
+        """Return those of the ids with which an account was made, which may be deleted."""
+        there = self.existing(ids)
+        return there | {each for each in ids if each not in there and self.was_deleted(each)}
 
     @abstractmethod
     def is_new(self) -> bool:

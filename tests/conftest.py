@@ -429,6 +429,20 @@ def open_browser(app) -> Callable[[], Browser]:
 
 
 @pytest.fixture
+def enter(store, open_browser):
+    """A function that adds a player of a level, and returns the browser where they signed in."""
+
+    def enter(name: str, mod_level: int = 0) -> Browser:
+        email = f"{name.lower().replace(' ', '')}@example.org"
+        store.users.register(name, email, passwords.hash_password(PASSWORD), mod_level)
+        browser = open_browser()
+        assert browser.sign_in(name).status_code == 303
+        return browser
+
+    return enter
+
+
+@pytest.fixture
 def browser(open_browser) -> Browser:
     """A signed-out browser."""
     return open_browser()

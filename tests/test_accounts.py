@@ -13,6 +13,7 @@ from identity import actors
 from identity.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS, Acts
 from identity.actors import ACTS_AN_HOUR, COMMAND, Actor, NotAllowed
 from identity.apps import AppActs
+from identity.invitations import InviteActs
 from storage.errors import (
     LastAdministrator,
     NameTaken,
@@ -286,16 +287,14 @@ def test_last_administrator_cannot_be_demoted_or_deleted(
     assert storage.users.administrators() == []
 
 
-def test_command_alone_issues_invitations_and_keys(storage, admin, acts_of):
+def test_command_alone_rotates_keys(storage, admin, acts_of):
     keys = storage.keys.current()
-    for act in (lambda acts: acts.issue_invites(7, 2), lambda acts: acts.rotate_keys(False)):
-        with pytest.raises(NotAllowed):
-            act(acts_of(admin))
-    assert all(map(storage.invites.find_unused, acts_of(COMMAND).issue_invites(7, 2)))
+    with pytest.raises(NotAllowed):
+        acts_of(admin).rotate_keys(False)
     acts_of(COMMAND).rotate_keys(drop_old=False)
     assert storage.keys.current()[0] == keys[-1]
     acts_of(COMMAND).rotate_keys(drop_old=True)
-    lines = [*[{"act": "invite", "days": 7}] * 2, {"act": "key rotate"}, {"act": "key drop-old"}]
+    lines = [{"act": "key rotate"}, {"act": "key drop-old"}]
     assert audit_lines(storage) == [line | {"by": "command"} for line in lines]
 
 
@@ -311,7 +310,7 @@ def test_act_that_cannot_be_logged_changes_nothing(
     refused |= {act: functools.partial(do, app_command, game.id) for act, do in CLIENT_ACTS.items()}
     fields = {"name": "Chess", "redirect_uris": []}
     refused["client add"] = functools.partial(app_command.register_client, None, **fields)
-    refused["invite"] = functools.partial(command.issue_invites, 7, 1)
+    refused["invite"] = functools.partial(InviteActs(storage, COMMAND).create, 7)
     refused["key drop-old"] = functools.partial(command.rotate_keys, drop_old=True)
     faults.refuse_saves("audit")
     before = faults.stored()

@@ -67,7 +67,9 @@ def test_invite_prints_links_that_create_one_account_each(installation, store, a
     output = installation.output("invite", "--count", "2", "--days", "9", **BASE_URL)
     invites = re.findall(r"^https://id\.example\.org/sign-up\?invite=(\S+)$", output, re.MULTILINE)
     assert len(set(invites)) == len(output.splitlines()) == 2
-    assert audit_lines(store) == [{"act": "invite", "by": "command", "days": 9}] * 2
+    ids = store.invites.ids()
+    line = {"act": "invite", "by": "command", "days": 9, "uses": 1}
+    assert audit_lines(store) == [line | {"invite": each} for each in ids]
     assert not any(each in installation.faults.stored_text() for each in invites)
     for i, invite in enumerate(invites * 2):
         form = {"name": f"New {i}", "email": f"n{i}@example.org", "password": NEW_PASSWORD}

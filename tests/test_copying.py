@@ -11,8 +11,7 @@ from test_command import Installation
 
 from storage import Storage, mask_url
 from storage.copying import copy
-from storage.errors import BadInstallation, InviteSpent
-from storage.records import sha256
+from storage.errors import BadInstallation
 
 SECRET = "s3cret:/?#@"
 
@@ -88,20 +87,6 @@ def test_copy_is_identical_and_changes_nothing_else(site, empty):
     assert empty.problems() == []
 
 
-def test_used_invitation_that_could_not_be_removed_stays_used(site, empty):
-    store, target = site.open(), empty.open()
-    used = store.invites.issue(1)
-    record = site.data / f"invites/{sha256(used)}.json"
-    content = record.read_bytes()
-    store.users.register("Eve", "eve@example.org", "", invite=used)
-    record.write_bytes(content)
-    copy(store, target)
-    for each in (store, target):
-        assert not each.invites.find_unused(used)
-        with pytest.raises(InviteSpent):
-            each.users.register("Zoe", "zoe@example.org", "", invite=used)
-
-
 def test_copy_into_an_installation_in_use_is_refused(site, empty):
     refused_copy(site, site, "has players or clients")
     empty.open().clients.register("Go", [], None)
@@ -114,7 +99,7 @@ def test_copy_of_nothing_is_refused(empty):
 
 @pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])
 def test_copy_of_unreadable_records_leaves_nothing(site, empty, damaged):
-    [path] = site.data.glob(damaged)
+    path = min(site.data.glob(damaged))
     content = path.read_bytes()
     path.write_bytes(content[:-20])
     [reported] = refused_copy(site, empty, "nothing is copied")

@@ -244,14 +244,14 @@ def test_newest_players_have_joined_lately(store, clock, adas_browser, ada, add_
 
 
 def test_only_player_reads_how_to_invite_others(app, store, adas_browser, ada, add_players):
-    alone, command = "You are the only player so far.", "identity-server invite"
+    alone, invite = "You are the only player so far.", "Invite a friend"
     assert alone in text_of(adas_browser.get("/"))
-    assert command not in adas_browser.get("/").text  # only administrators can run it
+    assert invite not in adas_browser.get("/").text  # only administrators can
     set_level(store, ada, ADMINISTRATOR)
-    for mode, words in (("invite", command), ("open", "Anyone can join"), ("closed", None)):
+    for mode, words in (("invite", invite), ("open", "Anyone can join"), ("closed", None)):
         app.config["SIGN_UP"] = mode
         text = text_of(adas_browser.get("/"))
-        shown = [each for each in (command, "Anyone can join") if each in text]
+        shown = [each for each in (invite, "Anyone can join") if each in text]
         assert (alone in text, shown) == (True, [words] if words else [])
     add_players("unlisted", unlisted=True)
     assert alone not in text_of(adas_browser.get("/"))

@@ -24,6 +24,8 @@ def all_commands(group: click.Group, *words: str):
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from all_commands(command, *words, name)
+            if command.invoke_without_command:
+                yield (*words, name), command
         else:
             yield (*words, name), command
 

@@ -47,19 +47,6 @@ def join(store, add):
 
 
 @pytest.fixture
-def enter(join, open_browser):
-    """A function that adds a player and returns a browser in which they are signed in."""
-
-    def enter(name: str, mod_level: int = 0):
-        join(name, mod_level)
-        browser = open_browser()
-        assert browser.sign_in(name).status_code == 303
-        return browser
-
-    return enter
-
-
-@pytest.fixture
 def game(store) -> Client:
     return store.clients.register("Space Game", [], None, game_url=GAME)[0]
 

@@ -181,7 +181,7 @@ def test_invalid_invitation_is_403_unless_sign_up_is_open(
 def test_signed_in_player_reads_what_an_invitation_is_for(app, store, clock, adas_browser):
     app.config["SIGN_UP"] = "invite"
     invite = store.invites.issue(7)
-    expires = store.invites.find_unused(invite).expires
+    expires = store.invites.find_unused(invite).ends
     page = adas_browser.get(f"/sign-up?invite={invite}&next=/play/x")
     assert (page.status_code, format_time(expires, DATE_AND_TIME) in page.text) == (200, True)
     assert '<a class="button" href="/play/x">Continue</a>' in page.text
@@ -289,7 +289,7 @@ def test_first_account_is_an_administrator_in_every_mode(app, store, browser, fi
     assert store.users.is_new()
     answer = sign_up(browser, invite=first_invite)
     assert (answer.status_code, answer.location) == (303, "/welcome")
-    explained = "run: identity-server invite" in browser.get(answer.location).text
+    explained = "open Admin, then Invitations" in browser.get(answer.location).text
     assert explained == (mode == "invite")
     assert store.users.read(1).mod_level == 2
     assert "Moderation" in browser.get("/users/1").text

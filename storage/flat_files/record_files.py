@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
-from storage.encoding import build_record
+from storage.encoding import build_record, record_as_dict
 from storage.errors import (
     AlreadyThere,
     DamagedRecord,
@@ -223,6 +223,19 @@ class RecordFiles(Records):
             try:
                 with self.entries.updated(record.id, old, keys_of(self.kind, record)):
                     disk.write_record(self.path(record.id), record)
+            except SaveUnconfirmed as error:  # the edit around it is not saved
+                raise StorageFailed(str(error)) from error
+
+    @contextlib.contextmanager
+    def edit_inside(self, record_id: Id) -> Iterator[Record]:
+        with contextlib.ExitStack() as held:
+            with translate_os_errors():
+                held.enter_context(self.layout.inner_lock(self.kind.name))
+            record = self.read_file(record_id)
+            before = record_as_dict(record)
+            yield record
+            try:
+                self.save(record, before, self.kind.changed_fields(record, before, frozenset()))
             except SaveUnconfirmed as error:  # the edit around it is not saved
                 raise StorageFailed(str(error)) from error
 

@@ -5,14 +5,7 @@ import itertools
 import os
 
 from storage.encoding import encode, stored_fields
-from storage.errors import (
-    BadInstallation,
-    DamagedRecord,
-    IdTaken,
-    InviteSpent,
-    NotFound,
-    StorageError,
-)
+from storage.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
@@ -22,7 +15,7 @@ from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import ClientFiles, FormerNameFiles, RecordFiles
 from storage.kinds import CLIENTS, FORMER_NAMES, INVITES, USERS
 from storage.records import User
-from storage.repositories import Images, Invites
+from storage.repositories import Before, Images, Invites
 from storage.rules import USER_IDS_END
 from storage.users import NEWEST_TRIED, Users
 
@@ -38,7 +31,7 @@ class UserFiles(RecordFiles, Users):
         super().__init__(layout, USERS)
         self.clients = ClientFiles(layout, CLIENTS)
         self.invites = InviteFiles(layout, INVITES)
-        self.invites.users = self
+        self.invites.accounts_of = self.accounts_of
         self.former_names = FormerNameFiles(layout, FORMER_NAMES)
         self.pictures = PictureFiles(layout)
         self._next_id_file = layout.path("next_user_id")
@@ -76,7 +69,7 @@ class UserFiles(RecordFiles, Users):
         return self.layout.lock("administrators")
 
     @raises_storage_errors
-    def add_new(self, user: User, first: bool) -> None:
+    def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
         with self.layout.kind_lock(self.kind):
@@ -96,11 +89,11 @@ class UserFiles(RecordFiles, Users):
                 self.refuse_addition(user)
                 if self._is_used(user.id):  # a restore may have come between
                     raise IdTaken
+                before(user)
+                if user.invite:
+                    self.invites.take(user)
                 with self.entries.updated(user.id, [], keys_of(self.kind, user)):
                     disk.commit(temporary, path)
-        if user.invite:
-            with contextlib.suppress(StorageError):  # one that stays is recognised as used
-                self.invites.delete(user.invite)
 
     @raises_storage_errors
     def reserve_ids(self, largest: int) -> None:

@@ -223,6 +223,12 @@ class RecordTable(Records):
         self.insert_row(record)
 
     @contextlib.contextmanager
+    def edit_inside(self, record_id: Id) -> Iterator[Record]:
+        record = decode_row(self.kind, record_id, self._read_row(record_id, "FOR UPDATE"))
+        yield record
+        self.save(record)
+
+    @contextlib.contextmanager
     def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:
         with self.database.transaction(f"{self.kind.name}/{record_id}"):
             yield decode_row(self.kind, record_id, self._read_row(record_id, "FOR UPDATE"))

@@ -166,11 +166,8 @@ def prepare_database(execute: Execute) -> None:
         execute(FIRST_ROW, [LAYOUT, sorted(names), [new_key()]])
     execute("COMMIT")
     for kind in older:
-        fill_columns(execute, kind)
-        query = (
-            "UPDATE installation SET kinds = array(SELECT unnest(kinds) UNION SELECT unnest(%s))"
-        )
-        execute(query, [names_in(kind)])
+        if fill_columns(execute, kind):
+            execute("UPDATE installation SET kinds = kinds || %s::text[]", [names_in(kind)])
 
 
 def names_in(kind: Kind) -> list[str]:

@@ -9,7 +9,7 @@ from storage.postgresql.pictures import PictureTable
 from storage.postgresql.record_table import ClientTable, FormerNameTable, RecordTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import User
-from storage.repositories import Images, Invites, unchanged
+from storage.repositories import Before, Images, Invites, unchanged
 from storage.rules import USER_IDS_END
 from storage.users import NEWEST_TRIED, Users
 
@@ -25,7 +25,7 @@ class UserTable(RecordTable, Users):
         super().__init__(database, USERS)
         self.clients = ClientTable(database, CLIENTS)
         self.invites = InviteTable(database, INVITES)
-        self.invites.users = self
+        self.invites.accounts_of = self.accounts_of
         self.former_names = FormerNameTable(database, FORMER_NAMES)
         self.pictures = PictureTable(database)
 
@@ -52,7 +52,7 @@ class UserTable(RecordTable, Users):
     def administrators_lock(self) -> AbstractContextManager[None]:
         return self.database.advisory_lock(ADMINISTRATORS_LOCK)
 
-    def add_new(self, user: User, first: bool) -> None:
+    def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         with self.database.transaction("new user"):
             # The row is locked until the end: players are added one after the other.
             [(user.id,)] = self.database.save(
@@ -63,8 +63,9 @@ class UserTable(RecordTable, Users):
                 raise BadInstallation(f"ids of players end before {USER_IDS_END}")
             if first and user.id > 1:
                 raise InviteSpent
+            before(user)
             if user.invite:
-                self.invites.remove(user.invite)
+                self.invites.take(user)
             self.insert_row(user)
 
     def reserve_ids(self, largest: int) -> None:

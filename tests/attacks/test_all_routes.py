@@ -84,6 +84,21 @@ def report(store, bob, game):
     return store.records(REPORTS).read(report_id)
 
 
+@pytest.fixture
+def things(store, bob, game, report):
+    """The ids that stand for the parts of a rule, and for values of a form."""
+    invite = store.invites.find_unused(store.invites.issue(7))
+    ids = {"user_id": bob.id, "client_id": game.id, "report_id": report.id, "invite_id": invite.id}
+    return {f"<{name}>": str(each) for name, each in ids.items()}
+
+
+def put_in(text: str, things: dict[str, str]) -> str:
+    """Put the ids of things into a rule or a value."""
+    for name, thing_id in things.items():
+        text = text.replace(name, thing_id)
+    return text
+
+
 SIGN_OUT_PATHS = ("/sign-out", "/oauth/logout/confirm")
 
 
@@ -318,6 +333,8 @@ STAMPED = {
     "/users/<user_id>/report": {"reason": "spam"},
     "/games/<client_id>/report": {"reason": "spam"},
     "/admin/reports/<report_id>": {"answer": "Done."},
+    "/admin/invitations": {"days": "7", "uses": "1"},
+    "/admin/invitations/revoke": {"id": "<invite_id>"},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
     "/users/<user_id>/suspend": {},
     "/users/<user_id>/unsuspend": {},
@@ -355,7 +372,7 @@ NOT_STAMPED = {
 
 
 def test_press_in_the_first_second_does_not_count(
-    app, clock, real_minimum_age, administrator_browser, open_browser, bob, game, report, faults
+    app, clock, real_minimum_age, administrator_browser, open_browser, things, faults
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
@@ -365,9 +382,9 @@ def test_press_in_the_first_second_does_not_count(
     signed = administrator_browser.issue_stamp()
     foreign = ("", "x", signed[:-10], f"x{signed}", bobs_browser.issue_stamp())
     clock.shift(0.999)
-    for rule, form in STAMPED.items():
-        path = rule.replace("<user_id>", str(bob.id)).replace("<client_id>", game.id)
-        path = path.replace("<report_id>", report.id)
+    for rule, fields in STAMPED.items():
+        path = put_in(rule, things)
+        form = {name: put_in(value, things) for name, value in fields.items()}
         young = administrator_browser.issue_stamp()
         clock.shift(0.999)
         before = stored_records(faults)
@@ -384,7 +401,7 @@ def test_press_in_the_first_second_does_not_count(
 
 
 def test_forms_of_routes_with_a_stamp_have_one(
-    app, store, administrator_browser, ada, bob, game, report
+    app, store, administrator_browser, ada, bob, game, report, things
 ):
     """The page also loads the script that holds back their buttons, those for deletion too."""
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
@@ -394,7 +411,7 @@ def test_forms_of_routes_with_a_stamp_have_one(
         client.cover = 1
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     shown = ["/", "/account", "/account/data", profile, client_page, f"{profile}/report"]
-    shown += [f"/games/{game.id}/report", f"/admin/reports/{report.id}"]
+    shown += [f"/games/{game.id}/report", f"/admin/reports/{report.id}", "/admin/invitations"]
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):
         administrator_browser.post(act)

@@ -7,6 +7,7 @@ from contract.attempts import AttemptsContract
 from contract.changes import AuditContract, EditsContract, GrantsContract
 from contract.clients import ClientsContract
 from contract.codes import CodesContract
+from contract.invites import InvitesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
@@ -34,7 +35,7 @@ class TestPictures(PicturesContract):
     """Pictures."""
 
 
-class TestClients(ClientsContract, CodesContract, KeysContract):
+class TestClients(ClientsContract, CodesContract, KeysContract, InvitesContract):
     """Clients, authorization codes and signing keys."""
 
 

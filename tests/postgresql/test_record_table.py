@@ -75,7 +75,9 @@ def test_older_database_gets_new_keys(storage, run, database_url, monkeypatch):
     lock = "SELECT pg_advisory_xact_lock(-4)"
     with psycopg.connect(database_url) as other:
         other.execute(lock)
-        PostgreSQL(database_url).close()
+        hindered = PostgreSQL(database_url)
+        assert hindered.users.number() == 3  # it serves meanwhile
+        hindered.close()
         assert run("SELECT DISTINCT joined FROM users") == [(None,)]
     again = PostgreSQL(database_url)
     day = day_of(users[0].created)

@@ -195,10 +195,8 @@ def picture_digest(images: dict[str, bytes]) -> str:
 
 def unused_invites(storage: FlatFiles) -> list[str]:
     """Return the hashes of the unused invitations."""
-    ids = storage.invites.ids()
-    for each in ids:
-        storage.invites.read(each)
-    return sorted(each for each in ids if not storage.users.find_by("invite", each))
+    invites = map(storage.invites.read, storage.invites.ids())
+    return sorted(each.id for each in invites if not storage.invites.accounts_of(each.used_by))
 
 
 def state_of_code(storage: Storage, code: str) -> str | None:

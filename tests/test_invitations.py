@@ -1,0 +1,148 @@
+"""The administrators' page of invitations, and the commands."""
+
+import pytest
+from forms import parse, problems_of, sign_up, text_of
+
+from identity.actors import COMMAND, Actor, NotAllowed
+from identity.invitations import EndedBefore, InviteActs
+from storage.kind import DAY_MS
+from storage.records import ADMINISTRATOR, MODERATOR
+
+PATH = "/admin/invitations"
+
+
+@pytest.fixture
+def boss(enter):
+    """The browser of an administrator."""
+    return enter("Boss", ADMINISTRATOR)
+
+
+def create(browser, **fields):
+    return browser.post(PATH, data={"uses": "1", "days": "7"} | fields)
+
+
+def secret_in(page) -> str:
+    [link] = parse(page).select(".done code")
+    return link.text.partition("invite=")[2]
+
+
+def listed(browser) -> list[str]:
+    """Return the text of each invitation on the page."""
+    rows = parse(browser.get(PATH)).select(".rows li > div")
+    return [" ".join(each.get_text(" ").split()) for each in rows]
+
+
+def test_administrator_invites_and_sees_who_came(app, store, boss, open_browser):
+    app.config["SIGN_UP"] = "invite"
+    assert "No invitations yet" in text_of(boss.get(PATH))
+    page = create(boss, uses="2", note="Discord <b>channel", flair="first ten")
+    assert page.status_code == 201
+    secret = secret_in(page)
+    assert secret not in boss.get(PATH).text  # it was shown once
+    [row] = listed(boss)
+    assert row.startswith("Discord <b>channel not used Good until")
+    assert "for 2 people" in row and "with the flair “ first ten ”" in row
+    newcomer = open_browser()
+    assert sign_up(newcomer, name="Grace", invite=secret).status_code == 303
+    assert "first ten" in newcomer.get("/welcome/flair").text
+    [row] = listed(boss)
+    assert "1 of 2 used" in row and row.endswith("Used by Grace .")
+    [line] = [line for line in store.audit.read() if line["act"] == "user sign-up"]
+    grace = store.users.find_by_login("Grace")
+    assert (line["user"], line["by"], line["invite"]) == (grace.id, grace.id, grace.invite)
+    assert not any(secret in str(line) or "Discord" in str(line) for line in store.audit.read())
+
+
+def test_revoked_invitation_is_refused(app, store, boss, open_browser):
+    app.config["SIGN_UP"] = "invite"
+    secret = secret_in(create(boss))
+    [invite_id] = store.invites.ids()
+    assert boss.post(f"{PATH}/revoke", data={"id": invite_id}).status_code == 303
+    assert sign_up(open_browser(), invite=secret).status_code == 403
+    again = boss.post(f"{PATH}/revoke", data={"id": invite_id})
+    assert (again.status_code, EndedBefore.problem in text_of(again)) == (409, True)
+    assert "revoked" in listed(boss)[0]
+
+
+def test_same_invitation_is_created_again(store, boss):
+    old = secret_in(create(boss, uses="20", days="30", note="Class", flair="9b"))
+    [old_id] = store.invites.ids()
+    page = boss.post(f"{PATH}/revoke", data={"id": old_id, "again": "yes"})
+    assert page.status_code == 201
+    assert store.invites.find_unused(old) is None
+    new = store.invites.find_unused(secret_in(page))
+    assert (new.uses, new.note, new.flair) == (20, "Class", "9b")
+    assert abs(new.good_until - new.created - 30 * DAY_MS) < 1000
+    again = boss.post(f"{PATH}/revoke", data={"id": old_id, "again": "yes"})
+    assert again.status_code == 409
+    assert len(store.invites.ids()) == 2
+
+
+def test_administrator_who_is_slower_makes_no_second_invitation(store, boss, monkeypatch):
+    """Another one revokes it after the first look."""
+    create(boss)
+    [invite_id] = store.invites.ids()
+    acts = InviteActs(store, COMMAND)
+    make = acts.create
+
+    def create_late(*args: object) -> str:
+        InviteActs(store, COMMAND).revoke(invite_id)
+        return make(*args)
+
+    monkeypatch.setattr(acts, "create", create_late)
+    with pytest.raises(EndedBefore):
+        acts.renew(invite_id)
+    assert store.invites.ids() == [invite_id]
+
+
+BAD = {
+    "uses": ("0", "1001", "", "two", "٢"),
+    "days": ("0", "10000", "", "x"),
+    "note": ("x" * 61, "a\nb"),
+    "flair": ("x" * 61, "a\u202eb"),
+}
+
+
+def test_bad_input_changes_nothing_and_stays_typed(store, boss, subtests):
+    for field, values in BAD.items():
+        for value in values:
+            with subtests.test(field, value=value):
+                page = create(boss, **({"note": "For Zoë"} | {field: value}))
+                assert (page.status_code, list(problems_of(page))) == (400, [field])
+                assert field == "note" or 'value="For Zoë"' in page.text
+    assert store.invites.ids() == []
+
+
+def test_only_administrators_invite(store, enter, browser, add_players):
+    assert browser.get(PATH).location.startswith(f"/sign-in?next={PATH}")
+    secret = store.invites.issue(7)
+    [invite_id] = store.invites.ids()
+    for name, level in (("Warden", MODERATOR), ("Emi", 0)):
+        other = enter(name, level)
+        posts = [create(other), other.post(f"{PATH}/revoke", data={"id": invite_id})]
+        assert [each.status_code for each in (other.get(PATH), *posts)] == [403] * 3
+    [demoted] = add_players("Demoted", mod_level=MODERATOR)
+    acts = InviteActs(store, Actor(demoted.id))
+    for act in (lambda: acts.create(7), lambda: acts.revoke(invite_id)):
+        with pytest.raises(NotAllowed):
+            act()
+    assert store.invites.ids() == [invite_id] and store.invites.find_unused(secret)
+
+
+def test_pages_of_many_invitations(store, boss):
+    for number in range(51):
+        store.invites.issue(7, note=f"Number {number}", used_by=[1] * 900, uses=1000)
+    page = boss.get(PATH)
+    assert "Number 50" in page.text and "Number 0<" not in page.text
+    assert "and 897 more" in page.text
+    [older] = parse(page).select('a[rel="next"]')
+    page = boss.get(older["href"])
+    assert "Number 0<" in page.text and "Number 1<" not in page.text
+    assert "no older invitations" in text_of(boss.get(f"{PATH}?after={'0' * 15}-00000000"))
+    assert boss.get(f"{PATH}?after=../x").status_code == 200
+
+
+def test_page_says_what_the_setting_means(app, boss):
+    for mode, words in (("open", "nobody needs an invitation"), ("closed", "sign-up is closed")):
+        app.config["SIGN_UP"] = mode
+        assert words in text_of(boss.get(PATH))

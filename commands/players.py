@@ -13,10 +13,11 @@ from commands.address import base_url_of_links
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.accounts import Acts
 from identity.actors import COMMAND
+from identity.notes import NOTES_EACH, notes_about
 from identity.settings import read_settings, site_words
 from storage import Storage
 from storage.errors import DamagedRecord, InvalidField, SaveUnconfirmed, StorageFailed
-from storage.kinds import USERS
+from storage.kinds import REPORTS, USERS
 from storage.names import normal_name, unique_key
 from storage.records import User
 from storage.rules import check_email, check_password, refuse
@@ -111,12 +112,20 @@ def user_list(as_json: bool) -> None:
 @json_option
 def user_show(name: str, as_json: bool) -> None:
     """Show one player, by NAME or email address."""
-    user = read_user_named(open_installation(), name)
+    store = open_installation()
+    user = read_user_named(store, name)
     record, suspension = user_record(user), user.suspension
     if user.suspended:
         record["suspendedBy"] = suspension.by  # a player id or "command"
         record["suspendedUntil"] = suspension.until
         record["suspensionReason"] = suspension.reason
+    record["lastSignIn"] = user.last_sign_in or None
+    record["invitedBy"] = user.invited_by  # a player id or "command"
+    record["reports"] = len(store.records(REPORTS).page("user", str(user.id)))
+    notes = notes_about(store, user, NOTES_EACH)
+    record["notes"] = [{"by": n.by, "text": n.text, "created": n.created} for n in notes]
+    if not as_json:
+        record["notes"] = [each.text for each in notes]
     print_record(record, as_json)
 
 

@@ -20,6 +20,7 @@ from identity.rights import (
     Right,
     is_oneself,
     may_administer,
+    may_delete,
     may_moderate,
     may_unsuspend,
     only_the_command,
@@ -212,7 +213,7 @@ class Acts:
             if user.password_hash != seen.password_hash or user.suspended:
                 return False
             self._require_oneself(user)
-            user.password_hash = password_hash
+            user.password_hash, user.last_sign_in = password_hash, new.since
             others = [each for each in user.sessions if not end_others and each.id != replaced]
             user.sessions = [*others, new][-SESSIONS_KEPT:]
         return True
@@ -279,8 +280,9 @@ class Acts:
 
     def delete_user(self, user_id: int) -> None:
         """Delete a player. Raises LastAdministrator."""
-        with self._keep_an_administrator(is_oneself, user_id):
-            before = self._authority.audited(is_oneself, "user delete")
+        right = is_oneself if user_id == self._actor.id else may_delete
+        with self._keep_an_administrator(right, user_id):
+            before = self._authority.audited(right, "user delete")
             self._store.users.delete(user_id, before)
 
     # -- the site, and lost passwords ----------------------------------------------------------
@@ -303,7 +305,7 @@ class Acts:
         from identity.links import issue_sign_in_link  # Flask, which no other act needs
 
         user = self._store.users.read(user_id)
-        self._authority.require(only_the_command, user)
+        self._authority.require(may_moderate, user)
         self._authority.audit("user sign-in-link", user=user_id)
         return issue_sign_in_link(self._store, base_url, user)
 

@@ -26,8 +26,7 @@ def is_first_account_invite(store: Storage, invite: str) -> bool:
 
 def issue_sign_in_link(store: Storage, base_url: str, user: User) -> str:
     """Return the address where a player sets a new password: once, within LINK_MAX_AGE seconds."""
-    # Signed over the password hash: a new password invalidates this link and all others.
-    signed = serializer("sign-in link", store).dumps([user.id, sha256(user.password_hash)])
+    signed = serializer("sign-in link", store).dumps([user.id, _digest(user)])
     return f"{base_url}/new-password?link={signed}"
 
 
@@ -38,4 +37,12 @@ def find_linked_user(store: Storage, link: str) -> User | None:
         user = store.users.read(user_id)
     except (BadSignature, NoSuchUser):
         return None
-    return user if digest == sha256(user.password_hash) else None
+    return user if digest == _digest(user) else None
+
+
+def _digest(user: User) -> str:
+    """Return what a link is signed over: a new password invalidates it and all others.
+
+    So does a new level: a moderator who made the link could not make one any more.
+    """
+    return sha256(f"{user.mod_level} {user.password_hash}")

@@ -28,6 +28,17 @@ def may_moderate(player: User, user: User) -> bool:
     return player.mod_level >= MODERATOR and user.mod_level < player.mod_level
 
 
+def may_write_notes(player: User, user: User) -> bool:
+    """Return True if the player may read and write the moderators' notes about the user."""
+    is_other_administrator = may_administer(player) and not is_oneself(player, user)
+    return may_moderate(player, user) or is_other_administrator
+
+
+def may_delete(player: User, user: User) -> bool:
+    """Return True if the player may delete the user: an administrator, of a higher level."""
+    return may_administer(player) and may_moderate(player, user)
+
+
 def may_unsuspend(store: Storage, player: User, user: User) -> bool:
     """Return True if the player may lift or change the suspension of a user they may moderate.
 

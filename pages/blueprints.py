@@ -1,6 +1,7 @@
 """The blueprints of all pages."""
 
 from pages.account import account
+from pages.admin_players import admin_players
 from pages.developer import developer
 from pages.discovery import discovery
 from pages.documentation import documentation
@@ -17,5 +18,5 @@ from pages.tester import tester
 from pages.welcome import welcome
 
 BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
-BLUEPRINTS += [invitations]
+BLUEPRINTS += [invitations, admin_players]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

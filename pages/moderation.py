@@ -8,11 +8,14 @@ from werkzeug.wrappers import Response
 from identity.accounts import Acts
 from identity.actors import Actor
 from identity.apps import AppActs
-from identity.context import get_storage
+from identity.context import base_url, get_storage
 from identity.limits import client_address
-from identity.sessions import require_player
+from identity.notes import NoteActs
+from identity.sessions import require_player, signed_in_player
 from pages.forms import FormRefused, as_form_errors, form_view, redirect_with_notice
-from pages.players import KEEP_END, SUSPENSION_DAYS, profile_page, read_shown_user
+from pages.moderation_card import KEEP_END, SUSPENSION_DAYS
+from pages.players import profile_page, read_shown_user
+from pages.proof import require_proof
 from storage.records import MODERATOR, User
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
@@ -107,3 +110,41 @@ def change_flairs(acts: Acts, user: User) -> Response:
     change(user.id, request.form.get("flair", "").strip())
     notice = "Flair granted." if is_grant else "Flair revoked."
     return redirect_with_notice(notice, f"/users/{user.id}")
+
+
+@moderation.post("/users/<user_id>/notes")
+@moderation_form
+def add_note(acts: Acts, user: User) -> Response:
+    """Write a note about the player for other moderators: its `text`."""
+    note_acts().add(user.id, request.form.get("text", "").strip())
+    return redirect_with_notice("Note added.", f"/users/{user.id}")
+
+
+@moderation.post("/users/<user_id>/notes/delete")
+@moderation_form
+def delete_note(acts: Acts, user: User) -> Response:
+    """Delete the note with the id `note`."""
+    note_acts().delete(request.form.get("note", ""))
+    return redirect_with_notice("Note deleted.", f"/users/{user.id}")
+
+
+def note_acts() -> NoteActs:
+    """Return what the signed-in moderator may do to notes."""
+    return NoteActs(get_storage(), actor_of(require_moderator()))
+
+
+@moderation.post("/users/<user_id>/sign-in-link")
+@moderation_form
+def create_sign_in_link(acts: Acts, user: User) -> tuple:
+    """Show a link with which the player sets a new password, which no other response has."""
+    link = acts.issue_sign_in_link(user.id, base_url())
+    return profile_page(user, {}, link), 201, {"Location": f"/users/{user.id}"}
+
+
+@moderation.post("/users/<user_id>/delete")
+@moderation_form
+def delete_player(acts: Acts, user: User) -> Response:
+    """Delete the player, with the administrator's own `password` unless it is proven."""
+    require_proof(signed_in_player())
+    acts.delete_user(user.id)
+    return redirect_with_notice("Player deleted.", "/admin/players")

@@ -8,24 +8,16 @@ from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
-from identity.formatting import (
-    DATE,
-    DATE_AND_TIME,
-    DAY,
-    MINUTE,
-    format_age,
-    format_duration,
-    format_time,
-)
-from identity.naming import name_actor
+from identity.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
 from identity.presence import game_shown, games_played, is_playing
-from identity.rights import may_administer, may_moderate, may_see_hidden, may_unsuspend
+from identity.rights import may_see_hidden
 from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
 from pages.forms import pop_notice
+from pages.moderation_card import moderation_card
 from pages.rendering import Preview, lists_profiles, render_page
 from storage.names import can_be_key, unique_key
-from storage.records import MODERATOR, Suspension, User, now_ms
+from storage.records import User, now_ms
 from storage.rules import HOST, USER_ID
 
 PLAYERS_SHOWN = 50  # on one page
@@ -34,8 +26,6 @@ SEARCH_SHOWN = 60  # characters of a search that found nothing
 FLAIRS_SHOWN = 40  # the others after a press
 GAMES_SHOWN = 6  # that a player played recently
 ROLES = ("", "Moderator", "Administrator")  # by mod level
-SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
-KEEP_END = "Keep the end"  # in place of one of SUSPENSION_DAYS
 PREVIEWED_BIO = 200  # characters
 ADDRESS = re.compile(r"\bhttps?://[^\s<>\"]+", re.IGNORECASE)  # and what stands after it
 # In ASCII alone, and without user information: nothing in it looks like another host.
@@ -166,8 +156,8 @@ def read_shown_user(user_id: str) -> User:
     return get_storage().users.read(int(user_id))
 
 
-def profile_page(user: User, problems: dict[str, str]) -> str:
-    """Return a player's public page; `problems` are by field."""
+def profile_page(user: User, problems: dict[str, str], link: str | None = None) -> str:
+    """Return a player's public page; `problems` are by field, `link` is a new sign-in link."""
     player = signed_in_player()
     bio = " ".join(user.bio.split())[:PREVIEWED_BIO]
     description = bio or f"A player of {current_app.config['SITE_NAME']}."
@@ -196,7 +186,8 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
         flairs=flairs[:FLAIRS_SHOWN],
         more_flairs=flairs[FLAIRS_SHOWN:],
         games=games[:GAMES_SHOWN],
-        moderation=moderation_forms(player, user, problems),
+        moderation=moderation_card(player, user, problems),
+        link=link,
         notice=pop_notice(),
     )
 
@@ -237,49 +228,3 @@ def format_ago(time: int) -> str:
     if seconds > 60 * DAY:
         return format_time(time, "in %B %Y")
     return format_age(time) if seconds >= MINUTE else "now"
-
-
-# -- what moderators see there ------------------------------------------------------------------
-
-
-def moderation_forms(player: User | None, user: User, problems: dict[str, str]) -> dict | None:
-    """Return what the page shows to the signed-in player if that is a moderator."""
-    if player is None or player.mod_level < MODERATOR:
-        return None
-    suspended = user.suspended
-    return {
-        "may_suspend": may_moderate(player, user),
-        "may_unsuspend": may_unsuspend(get_storage(), player, user),
-        "suspension": describe_suspension(user.suspension) if suspended else None,
-        "lengths": lengths_offered(user.suspension if suspended else None),
-        "typed_length": request.form.get("length"),
-        "typed_reason": request.form.get("reason", user.suspension.reason if suspended else ""),
-        "may_administer": may_administer(player),
-        "known_flairs": [each for each in player.flairs if each not in user.flairs],
-        "typed_flair": request.form.get("flair", "") if request.path.endswith("/grant") else "",
-        "problems": problems,
-        # The act whose form was sent, and is open.
-        "opened": request.path.split("/")[3] if problems else None,
-    }
-
-
-def lengths_offered(suspension: Suspension | None) -> dict[str, str]:
-    """Return the lengths of a suspension with their labels. The first one is the proposed one."""
-    if suspension is None:
-        first = {"1 week": "1 week"}
-    elif suspension.until is None:
-        first = {"No end": "No end"}
-    else:
-        first = {KEEP_END: f"{KEEP_END} ({format_time(suspension.until, DATE_AND_TIME)})"}
-    return first | {each: each for each in SUSPENSION_DAYS}
-
-
-def describe_suspension(suspension: Suspension) -> dict[str, str]:
-    """Return who suspended a player, why and until when, as moderators read it."""
-    until = suspension.until
-    return {
-        "by": name_actor(get_storage(), suspension.by).title,
-        "since": format_time(suspension.since, DATE_AND_TIME) if suspension.since else "Unknown",
-        "until": format_time(until, DATE_AND_TIME) if until is not None else "No end",
-        "reason": suspension.reason or "None given",
-    }

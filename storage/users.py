@@ -135,13 +135,27 @@ class Users(Records[User]):
     def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
         """Return users as `by_name` does."""
 
+    def containing(self, part: str, after: str = "", at_most: int = 50) -> list[User]:
+        """Return the readable users whose name's key contains `part`, behind the key `after`.
+
+        They are in the order of keys, which are as those of `by_name`.
+        """
+        return self._containing(part, after, at_most) if (part + after).isprintable() else []
+
+    @abstractmethod
+    def _containing(self, part: str, after: str, at_most: int) -> list[User]:
+        """Return users as `containing` does."""
+
     @abstractmethod
     def number(self) -> int:
         """Return how many users there are, damaged ones included."""
 
     @abstractmethod
-    def newest(self, at_most: int) -> list[User]:
-        """Return the readable users among the last NEWEST_TRIED ids, the newest first."""
+    def newest(self, at_most: int, before: int | None = None) -> list[User]:
+        """Return the readable users among the last NEWEST_TRIED ids, the newest first.
+
+        With `before`, among the ids below that one.
+        """
 
     def find_by_former_name(self, name: str) -> User | None:
         """Return the user for whom a name is kept, which nobody else can have."""

@@ -238,8 +238,9 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
     assert (added["email"], added["suspended"]) == ("ada@example.org", False)
-    assert empty.record("user", "show", "ADA") == added
-    assert empty.record("user", "show", "Ada@Example.org") == added
+    more = {"lastSignIn": None, "invitedBy": None, "reports": 0, "notes": []}
+    assert empty.record("user", "show", "ADA") == added | more
+    assert empty.record("user", "show", "Ada@Example.org") == added | more
     assert empty.record("user", "list") == [added]
 
 
@@ -303,7 +304,7 @@ def test_user_set_changes_only_the_given_fields(installation):
     after = installation.record("user", "set", "carla", *changes, "--mod-level", "1")
     changed = {"name": "Carla B", "email": "cb@example.org", "bio": "One\nTwo", "modLevel": 1}
     assert after == before | changed
-    assert installation.record("user", "show", "cb@example.org") == after
+    assert after.items() <= installation.record("user", "show", "cb@example.org").items()
     installation.refusal("user", "show", "carla")
 
 

@@ -11,6 +11,7 @@ nothing. Methods raise OSError.
 
 import bisect
 import contextlib
+import itertools
 import os
 import secrets
 import sys
@@ -68,6 +69,14 @@ class KeyList:
                 start = max(start, bisect.bisect_right(keys, after))
                 found = keys[start : start + at_most]
         return [key for key in found if key.startswith(prefix)]
+
+    def containing(self, part: str, after: str, at_most: int) -> list[str]:
+        """Return the first keys that contain `part` and come after `after`."""
+        with self._lock:
+            self._follow()
+            start = bisect.bisect_right(self._keys, after)
+            matching = (key for key in itertools.islice(self._keys, start, None) if part in key)
+            return list(itertools.islice(matching, at_most))
 
     def length(self) -> int:
         """Return how many keys there are."""

@@ -54,12 +54,22 @@ class UserFiles(RecordFiles, Users):
         return found
 
     @raises_storage_errors
+    def _containing(self, part: str, after: str, at_most: int) -> list[User]:
+        found: list[User] = []
+        while names := self._names.containing(part, after, at_most - len(found)):
+            for name in names:
+                with contextlib.suppress(DamagedRecord):
+                    found += filter(None, [self.find_by("name", name)])
+            after = names[-1]
+        return found
+
+    @raises_storage_errors
     def number(self) -> int:
         return self._names.length()
 
     @raises_storage_errors
-    def newest(self, at_most: int) -> list[User]:
-        last = disk.read_number(self._next_id_file) - 1
+    def newest(self, at_most: int, before: int | None = None) -> list[User]:
+        last = min(disk.read_number(self._next_id_file), before or USER_IDS_END) - 1
         ids = range(last, max(0, last - NEWEST_TRIED), -1)
         return list(itertools.islice(self.readable(ids), at_most))
 

@@ -92,10 +92,10 @@ class RecordTable(Records):
 
     def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
         rows = self._select("WHERE id = ANY(%s)", self._sound(ids))
-        made = {record.id: make(record) for record in self._readable(rows)}
+        made = {record.id: make(record) for record in self.readable(rows)}
         return [made[record_id] for record_id in ids if record_id in made]
 
-    def _readable(self, rows: Rows) -> Iterator[Record]:
+    def readable(self, rows: Rows) -> Iterator[Record]:
         """Yield the records in rows, without damaged and expired ones."""
         for row in rows:
             with contextlib.suppress(DamagedRecord):
@@ -124,7 +124,7 @@ class RecordTable(Records):
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         for row in self._select(f'WHERE "{unique}" = %s', key):
             if row[0] != but:
-                raise self.kind.key(unique).taken(next(self._readable([row]), None))
+                raise self.kind.key(unique).taken(next(self.readable([row]), None))
 
     def page_by(
         self, unique: str, prefix: str, after: str, at_most: int, backwards: bool
@@ -141,7 +141,7 @@ class RecordTable(Records):
             args = [prefix, prefix + chr(sys.maxunicode), after, at_most]
             rows = self.database.execute(f'{query} ORDER BY "{unique}" {direction} LIMIT %s', args)
             for after, *row in rows:
-                records = self._readable([row])
+                records = self.readable([row])
                 found += (each for each in records if self.kind.key(unique).of(each) == after)
         return found[:at_most]
 
@@ -158,7 +158,7 @@ class RecordTable(Records):
         while rows is None or (at_most and len(rows) == at_most > len(found)):
             rest, args = _page(after, at_most, newest_first)
             rows = self._select(f'WHERE "{index}" = %s {rest}', key, *args)
-            found += (record for record in self._readable(rows) if key_of(record) == key)
+            found += (record for record in self.readable(rows) if key_of(record) == key)
             after = rows[-1][0] if rows else None
         return found[:at_most]
 
@@ -180,7 +180,7 @@ class RecordTable(Records):
             args = [low, high, *(after or ()), at_most]
             rows = self.database.execute(f'{query} AND "{index}" <= %s {behind} {end}', args)
             for key, *row in rows:
-                records = self._readable([row])
+                records = self.readable([row])
                 found += (each for each in records if self.kind.key(index).of(each) == key)
                 after = key, row[0]
         return found[:at_most]

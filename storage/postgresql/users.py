@@ -36,12 +36,23 @@ class UserTable(RecordTable, Users):
     def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
         return self.page_by("name", prefix, after, at_most, backwards)
 
+    def _containing(self, part: str, after: str, at_most: int) -> list[User]:
+        found, rows = [], None
+        while rows is None or (len(rows) == at_most > len(found)):
+            condition = "WHERE position(%s in name) > 0 AND name > %s ORDER BY name LIMIT %s"
+            query = f"SELECT name, id, record FROM users {condition}"
+            rows = self.database.execute(query, [part, after, at_most])
+            found += self.readable(row[1:] for row in rows)
+            after = rows[-1][0] if rows else after
+        return found[:at_most]
+
     def number(self) -> int:
         [(number,)] = self.database.execute("SELECT count(*) FROM users")
         return number
 
-    def newest(self, at_most: int) -> list[User]:
+    def newest(self, at_most: int, before: int | None = None) -> list[User]:
         [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
+        next_id = min(next_id, before or next_id)
         ids = range(next_id - 1, max(0, next_id - 1 - NEWEST_TRIED), -1)
         found: list[User] = []
         while ids and len(found) < at_most:

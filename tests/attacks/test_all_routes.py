@@ -17,8 +17,9 @@ from identity.passwords import hash_password
 from identity.reports import ReportActs
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
-from storage.kinds import REPORTS
+from storage.kinds import NOTES, REPORTS
 from storage.records import ADMINISTRATOR
+from storage.site_records import Note
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 # Routes that read no cookie.
@@ -88,7 +89,10 @@ def report(store, bob, game):
 def things(store, bob, game, report):
     """The ids that stand for the parts of a rule, and for values of a form."""
     invite = store.invites.find_unused(store.invites.issue(7))
-    ids = {"user_id": bob.id, "client_id": game.id, "report_id": report.id, "invite_id": invite.id}
+    note = Note("0" * 15 + "-00000000", bob.id, 1, "Hello", 5)
+    store.records(NOTES).add(note)
+    ids = {"user_id": bob.id, "client_id": game.id, "report_id": report.id}
+    ids |= {"note_id": note.id, "invite_id": invite.id}
     return {f"<{name}>": str(each) for name, each in ids.items()}
 
 
@@ -341,13 +345,17 @@ STAMPED = {
     "/users/<user_id>/reset": {"what": "name"},
     "/users/<user_id>/flairs/grant": {"flair": "Champion"},
     "/users/<user_id>/flairs/revoke": {"flair": "Champion"},
-    "/users/<user_id>/mod-level": {"mod_level": "2"},
+    "/users/<user_id>/notes": {"text": "Said sorry."},
+    "/users/<user_id>/notes/delete": {"note": "<note_id>"},
+    "/users/<user_id>/sign-in-link": {},
+    "/users/<user_id>/mod-level": {"mod_level": "1"},
     "/developer/<client_id>/secret": {},
     "/developer/<client_id>/cover/remove": {},
     "/developer/<client_id>/disable": {},
     "/developer/<client_id>/enable": {},
     "/developer/<client_id>/delete": {},
     "/account/picture/remove": {},
+    "/users/<user_id>/delete": {"password": PASSWORD},
     "/account/delete": {"password": PASSWORD},
 }
 # They act on nobody else, and a new picture replaces what was removed.
@@ -372,11 +380,12 @@ NOT_STAMPED = {
 
 
 def test_press_in_the_first_second_does_not_count(
-    app, clock, real_minimum_age, administrator_browser, open_browser, things, faults
+    app, clock, real_minimum_age, administrator_browser, open_browser, add_players, things, faults
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
     assert {*STAMPED, *NOT_STAMPED} == posts - {*TOKEN_PATHS, "/oauth/userinfo"}
+    add_players("Another administrator", mod_level=2)
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     signed = administrator_browser.issue_stamp()

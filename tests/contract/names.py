@@ -91,9 +91,28 @@ class ListsContract(Contract):
         assert self.names(other) == self.names(storage) == ["CHARLES", "Dora"]
         assert ids_of(other.users.newest(5)) == [77, ada.id]
 
+    def test_players_whose_names_contain_a_text(self, storage, subtests):
+        for number, name in enumerate(("Zoe", "ada", "Adam", "Kim", "Madame", "a.b", "Éva")):
+            storage.users.register(name, f"{number}@example.org", "")
+        assert storage.users.number() == 7
+        for (part, after, at_most), expected in {
+            ("ada", "", 50): ["ada", "Adam", "Madame"],
+            ("ada", "ada", 1): ["Adam"],
+            ("ada", "madame", 50): [],
+            ("", "kim", 50): ["Madame", "Zoe", "Éva"],
+            (".", "", 50): ["a.b"],
+            ("%", "", 50): [],
+            ("é", "", 50): ["Éva"],
+            ("a\x00", "", 50): [],
+        }.items():
+            with subtests.test(part=part, after=after, at_most=at_most):
+                found = storage.users.containing(part, after, at_most)
+                assert [user.name for user in found] == expected
+
     def test_newest_players_come_first(self, storage):
         users = [storage.users.register(f"Ada {n}", f"{n}@example.org", "") for n in "abcd"]
         assert ids_of(storage.users.newest(2)) == [users[3].id, users[2].id]
+        assert ids_of(storage.users.newest(9, before=users[2].id)) == [users[1].id, users[0].id]
         storage.users.delete(users[3].id)
         assert ids_of(storage.users.newest(9)) == ids_of(reversed(users[:3]))
         storage.users.reserve_ids(users[2].id + 199)

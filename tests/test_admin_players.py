@@ -1,0 +1,223 @@
+"""The list of players for moderators, and what they see and do on a profile."""
+
+import functools
+
+import pytest
+from conftest import PASSWORD
+from forms import parse, problems_of, text_of
+
+from identity.actors import Actor
+from identity.notes import NOTES_EACH, NoteActs
+from identity.passwords import hash_password
+from identity.reports import ReportActs
+from storage.errors import InvalidField
+from storage.kind import DAY_MS
+from storage.kinds import NOTES
+from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
+from storage.site_records import Note
+
+PATH = "/admin/players"
+LONG = "Donaudampfschifffahrtskapitaen"
+
+
+@pytest.fixture
+def warden(enter):
+    """The browser of a moderator."""
+    return enter("Warden", MODERATOR)
+
+
+def listed(browser, **query: str) -> list[str]:
+    """Return the names on a page."""
+    page = browser.get(PATH, query_string=query)
+    assert page.status_code == 200
+    return [each.text for each in parse(page).select("tbody th bdi")]
+
+
+def all_listed(browser, **query: str) -> list[list[str]]:
+    """Return the names of each page, by its links."""
+    pages, address = [], f"{PATH}?{'&'.join(f'{k}={v}' for k, v in query.items())}"
+    while address:
+        page = parse(browser.get(address))
+        pages.append([each.text for each in page.select("tbody th bdi")])
+        link = page.select_one('a[rel="next"]')
+        address = link["href"] if link else None
+        assert len(pages) < 50
+    return pages
+
+
+def set_fields(store, user, **fields) -> None:
+    with store.users.edit(user.id) as edited:
+        for name, value in fields.items():
+            setattr(edited, name, value)
+
+
+# -- the list -------------------------------------------------------------------------------------
+
+
+def test_search_by_a_part_of_the_name(warden, add_players):
+    add_players("Anna", "Hanna Mond", "Bob", LONG, "Ян", "مريم")
+    assert listed(warden, name="ANN") == ["Anna", "Hanna Mond"]
+    assert listed(warden, name="dampf") == [LONG]
+    assert listed(warden, name="Я") == ["Ян"]
+    assert listed(warden, name="nn", list="newest") == ["Hanna Mond", "Anna"]
+    for nobody in ("zz", "x" * 5000, "%", "_", "a\u202eb"):
+        assert listed(warden, name=nobody) == []
+    assert "Nobody's name has “ zz ” in it here." in text_of(warden.get(f"{PATH}?name=zz"))
+
+
+def test_pages_of_each_list_have_everybody_once(store, warden, add_players, subtests):
+    now = now_ms()
+    names = [f"Player {number:03}" for number in range(120)]
+    suspension = Suspension("command", now, "Spam", now + DAY_MS)
+    add_players(*names, last_heartbeat=now - 1000, suspension=suspension)
+    for chosen in ("name", "newest", "played", "suspended", "ending"):
+        with subtests.test(chosen):
+            pages = all_listed(warden, list=chosen, name="Player")
+            assert [len(page) for page in pages] == [50, 50, 20]
+            found = [name for page in pages for name in page]
+            newest_first = chosen in ("newest", "played")
+            assert found == sorted(names, reverse=newest_first)
+    for place in ("x", "0", "9" * 99, "../1", "\u0663", "0498000-1"):
+        for chosen in ("name", "newest", "played", "suspended", "nothing"):
+            assert (
+                warden.get(PATH, query_string={"list": chosen, "after": place}).status_code == 200
+            )
+
+
+def test_newest_of_too_many_names_asks_for_more(warden, add_players):
+    add_players(*(f"Player {number:03}" for number in range(201)))
+    page = warden.get(f"{PATH}?list=newest&name=player")
+    assert list(problems_of(page)) == ["name"] and "More than 200" in text_of(page)
+    assert len(listed(warden, list="newest", name="player 1")) == 50
+
+
+def test_list_of_who_played_in_the_last_day(warden, add_players):
+    now = now_ms()
+    for name, ago in (("Now", 0), ("Yesterday", DAY_MS - 60_000), ("Before", 3 * DAY_MS)):
+        add_players(name, last_heartbeat=now - ago)
+    assert listed(warden, list="played") == ["Now", "Yesterday"]
+
+
+def test_suspensions_in_force_say_by_whom_why_and_until_when(store, warden, add_players):
+    now = now_ms()
+    for name, until in (("Long", now + 30 * DAY_MS), ("Ever", None), ("Soon", now + 2 * DAY_MS)):
+        add_players(name, suspension=Suspension("command", now, f"Reason of {name}", until))
+    add_players("Over", suspension=Suspension("command", now - DAY_MS, "", now - 1))
+    assert listed(warden, list="suspended") == ["Soon", "Long", "Ever"]
+    assert listed(warden, list="ending") == ["Soon"]
+    text = text_of(warden.get(f"{PATH}?list=suspended"))
+    assert "Reason of Ever" in text and "No end" in text
+    assert "the administrators, with the command" in text
+
+
+def test_list_shows_the_reports_that_a_moderator_may_read(store, warden, enter, add_players):
+    [emi, bob] = add_players("Emi", "Bob")
+    [other] = add_players("Colleague", mod_level=MODERATOR)
+    for subject in (bob, other):
+        ReportActs(store, Actor(emi.id)).report(subject, "spam", "")
+    assert "1 report" in text_of(warden.get(f"{PATH}?name=bob"))
+    assert "report" not in text_of(warden.get(f"{PATH}?name=colleague")).partition("Player")[2]
+    boss = enter("Boss", ADMINISTRATOR)
+    assert "1 report" in text_of(boss.get(f"{PATH}?name=colleague"))
+
+
+def test_players_see_no_list(browser, enter):
+    assert browser.get(PATH).location.startswith("/sign-in?")
+    assert enter("Emi").get(PATH).status_code == 403
+
+
+# -- on a profile ---------------------------------------------------------------------------------
+
+
+def test_profile_says_where_a_player_came_from(store, warden, enter):
+    secret = store.invites.issue(7, note="Winter cup", by=1)
+    emi = store.users.register("Emi", "", hash_password(PASSWORD), invite=secret)
+    text = text_of(warden.get(f"/users/{emi.id}"))
+    assert "invited by Warden" in text and "Winter cup" not in text
+    assert "Last sign-in not known" in text and "Reports none" in text
+    assert enter("Boss", ADMINISTRATOR).sign_in("Emi").status_code == 303
+    assert "Last sign-in less than a minute ago" in text_of(warden.get(f"/users/{emi.id}"))
+    assert "(“ Winter cup ”)" in text_of(enter("Chief", ADMINISTRATOR).get(f"/users/{emi.id}"))
+    assert "Winter cup" not in text_of(enter("Finn").get(f"/users/{emi.id}"))
+
+
+def test_notes_are_for_moderators(store, warden, enter, add_players):
+    [emi] = add_players("Emi")
+    add = functools.partial(warden.post, f"/users/{emi.id}/notes")
+    for text in ("", "x" * 301, "a\nb", "\u202e"):
+        page = add(data={"text": text})
+        assert (page.status_code, list(problems_of(page))) == (400, ["note"])
+    assert add(data={"text": "Said <b>sorry."}).status_code == 303
+    assert "Said <b>sorry. Warden" in text_of(warden.get(f"/users/{emi.id}"))
+    for other in (enter("Friend"), enter("Guest")):
+        assert "sorry" not in other.get(f"/users/{emi.id}").text
+    [note_id] = store.records(NOTES).ids()
+    form = {"note": note_id}
+    colleague = enter("Colleague", MODERATOR)  # did not write it
+    assert colleague.post(f"/users/{emi.id}/notes/delete", data=form).status_code == 403
+    assert enter("Boss", ADMINISTRATOR).post(f"/users/{emi.id}/notes/delete", data=form)
+    assert store.records(NOTES).ids() == []
+    acts = [line["act"] for line in store.audit.about({emi.id})]
+    assert acts == ["note delete", "note add"]
+
+
+def test_moderator_reads_no_note_about_a_moderator(store, warden, enter, add_players):
+    [other] = add_players("Colleague", mod_level=MODERATOR)
+    boss = enter("Boss", ADMINISTRATOR)
+    assert boss.post(f"/users/{other.id}/notes", data={"text": "Absent."}).status_code == 303
+    assert "Absent." in boss.get(f"/users/{other.id}").text
+    for browser, user_id in ((warden, other.id), (warden, 1)):
+        assert "New note" not in browser.get(f"/users/{user_id}").text
+
+
+def test_notes_about_one_player_are_bounded_and_go_with_them(store, add_players):
+    warden, emi = add_players("Warden", mod_level=MODERATOR) + add_players("Emi")
+    for number in range(NOTES_EACH):
+        store.records(NOTES).add(Note(f"{number:015}-00000000", emi.id, warden.id, "x", 1))
+    acts = NoteActs(store, Actor(warden.id))
+    with pytest.raises(InvalidField):
+        acts.add(emi.id, "One more.")
+    store.users.delete(emi.id)
+    assert store.records(NOTES).ids() == []
+
+
+def test_moderator_helps_with_a_lost_password(store, warden, open_browser):
+    emi = store.users.register("Emi", "", hash_password(PASSWORD))
+    page = warden.post(f"/users/{emi.id}/sign-in-link")
+    assert page.status_code == 201
+    [link] = [each.text for each in parse(page).select(".done code")]
+    assert link not in warden.get(f"/users/{emi.id}").text
+    form = {"link": link.partition("link=")[2], "new_password": "three random words"}
+    assert open_browser().post("/new-password", data=form).status_code == 303
+    assert open_browser().sign_in("Emi", "three random words").status_code == 303
+    [line] = store.audit.read()
+    assert (line["act"], line["by"], line["user"]) == ("user sign-in-link", 1, emi.id)
+
+
+def test_sign_in_link_ends_when_the_player_rises(store, warden, open_browser):
+    """Otherwise a moderator who kept it could become an administrator."""
+    emi = store.users.register("Emi", "", hash_password(PASSWORD))
+    page = warden.post(f"/users/{emi.id}/sign-in-link")
+    [link] = [each.text for each in parse(page).select(".done code")]
+    set_fields(store, emi, mod_level=ADMINISTRATOR)
+    form = {"link": link.partition("link=")[2], "new_password": "three random words"}
+    assert open_browser().post("/new-password", data=form).status_code in (400, 403)
+    assert open_browser().sign_in("Emi", "three random words").status_code == 403
+
+
+def test_administrator_deletes_a_player_with_a_proof(store, enter, add_players, clock):
+    boss = enter("Boss", ADMINISTRATOR)
+    [emi, bob, colleague] = add_players("Emi", "Bob") + add_players("Chief", mod_level=2)
+    assert 'name="password"' not in boss.get(f"/users/{emi.id}").text  # just signed in
+    clock.shift(301)
+    assert 'name="password"' in boss.get(f"/users/{emi.id}").text
+    delete = functools.partial(boss.post, f"/users/{emi.id}/delete")
+    for password in ("", "wrong"):
+        page = delete(data={"password": password})
+        assert (page.status_code, list(problems_of(page))) == (403, ["proof"])
+    assert store.users.find(emi.id)
+    assert delete(data={"password": PASSWORD}).status_code == 303
+    assert store.users.find(emi.id) is None
+    assert boss.post(f"/users/{bob.id}/delete").status_code == 303  # proven for five minutes
+    assert boss.post(f"/users/{colleague.id}/delete").status_code == 403
+    assert store.users.find(colleague.id)

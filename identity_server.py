@@ -33,6 +33,7 @@ from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
+from identity.apps import note_sign_in
 from identity.authorization import (
     ALWAYS_GRANTED,
     CONSENT,
@@ -373,6 +374,7 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
         auth_time=session_start(player) if OPENID in auth_request.scope else None,
     )
     get_storage().codes.add(code, record)
+    note_sign_in(get_storage(), auth_request.client_id)
     return code
 
 

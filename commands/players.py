@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import datetime
 import shlex
 import sys
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from commands.address import base_url_of_links
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.accounts import Acts
 from identity.actors import COMMAND
+from identity.naming import find_player_id
 from identity.notes import NOTES_EACH, notes_about
 from identity.settings import read_settings, site_words
 from storage import Storage
-from storage.errors import DamagedRecord, InvalidField, SaveUnconfirmed, StorageFailed
+from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
 from storage.kinds import REPORTS, USERS
 from storage.names import normal_name, unique_key
 from storage.records import User
@@ -267,20 +269,38 @@ def flair_list(as_json: bool) -> None:
     print_records(records, ["flair", "players"], as_json, status)
 
 
+DAY = click.DateTime(["%Y-%m-%d"])
+
+
 @click.command()
+@click.option("--player", metavar="NAME", help="Lines by or about this player; also an id.")
+@click.option("--act", metavar="ACT", default="", help='Lines of acts that begin so: "invite".')
+@click.option("--since", metavar="DATE", type=DAY, help="From this day on, in UTC.")
 @json_option
-def audit(as_json: bool) -> None:
+def audit(player: str | None, act: str, since: datetime.datetime | None, as_json: bool) -> None:
     """Print who did what about whom, when and from where, oldest first.
 
     Players are named by their ids: the page of player 7 is /users/7.
 
     If a line is damaged, the others are printed, an error names it, and the exit status is 1.
     """
-    lines, status = [], 0
+    store, shown, status = open_installation(), [], 0
+    player_id = player and find_player_id(store, player)
+    if player and player_id is None:
+        raise NoSuchUser(f"there is no player {player!r}")
+    first = int(since.replace(tzinfo=datetime.UTC).timestamp() * 1000) if since else 0
     try:
-        lines.extend(open_installation().audit.read())
+        for line in store.audit.read():
+            is_about = player is None or player_id in (line.get("by"), line.get("user"))
+            is_late = not first or (type(line.get("time")) is int and line["time"] >= first)
+            if is_about and is_late and str(line.get("act")).startswith(act):
+                if as_json:
+                    shown.append(line)
+                else:
+                    echo(printing.describe_audit_line(line))
     except DamagedRecord as error:
         echo(f"Error: {error}", err=True)
         status = 1
-    print_lines(lines, map(printing.describe_audit_line, lines), as_json)
+    if as_json:
+        printing.print_json(shown)
     sys.exit(status)

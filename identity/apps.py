@@ -15,12 +15,15 @@ from identity.rights import may_administer, may_list, may_manage, may_register
 from storage import Storage
 from storage.errors import (
     AlreadyThere,
+    ChangedBefore,
     InvalidField,
     OriginTaken,
     SaveUnconfirmed,
     StorageError,
     StorageFailed,
+    TooManyClients,
 )
+from storage.kind import HOUR_MS
 from storage.kinds import COVERS
 from storage.records import Client, Cover, User, now_ms
 from storage.users import Images
@@ -75,7 +78,7 @@ class AppActs:
             self._authority.require(may_manage, client)
             is_moved = changes.get("game_url", client.game_url) != client.game_url
             if is_moved and not self._authority.has(may_list, client):
-                client.listed = False
+                client.listed = client.declined = False
             for field, value in changes.items():
                 setattr(client, field, value)
 
@@ -122,8 +125,43 @@ class AppActs:
                     raise InvalidField("game_url", problem)
                 act = f"client {'listed' if listed else 'unlisted'}"
                 self._authority.audit(act, client=client_id)
-                client.listed = listed
+                client.listed, client.declined = listed, not listed
+            elif not listed and not client.declined:  # it waits no more
+                self._authority.audit("client declined", client=client_id)
+                client.declined = True
         return client
+
+    def hand_over(self, client_id: str, owner_id: int | None, seen_owner: int | None) -> Client:
+        """Give an app to another player, None for the administrators, and return it.
+
+        Both owners are told. Raises InvalidField, ChangedBefore if `seen_owner` has it no more,
+        TooManyClients.
+        """
+        clients = self._store.clients
+        with clients.edit(client_id) as client:
+            self._authority.require(may_administer, client)
+            if client.owner_id != seen_owner:
+                raise ChangedBefore("owner")
+            if owner_id == seen_owner:
+                return client
+            owner = None if owner_id is None else self._store.users.read(owner_id)
+            if owner and owner.suspended:
+                raise InvalidField("owner", "This player is suspended. Choose another one.")
+            is_limited = owner is not None and not may_administer(owner)
+            if is_limited and clients.count("owner", str(owner_id), CLIENTS_EACH) == CLIENTS_EACH:
+                raise TooManyClients(CLIENTS_EACH)
+            user = {} if owner_id is None else {"user": owner_id}
+            self._authority.audit("client owner", client=client_id, **user)
+            client.owner_id = owner_id
+        self._tell(owner_id, f"An administrator gave you the app {client.name}.")
+        self._tell(seen_owner, f"An administrator gave your app {client.name} to somebody else.")
+        return client
+
+    def _tell(self, user_id: int | None, text: str) -> None:
+        """Leave a notice for a player; the act is done also if that cannot be saved."""
+        if user_id is not None:
+            with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:
+                user.notify(text)
 
     def issue_client_secret(self, client_id: str) -> str:
         """Replace an app's secret and return the new one."""
@@ -179,3 +217,12 @@ class AppActs:
     def delete_client(self, client_id: str) -> None:
         before = self._authority.audited(may_manage, "client delete")
         self._store.clients.delete(client_id, before)
+
+
+def note_sign_in(store: Storage, client_id: str) -> None:
+    """Keep that a player signs in to an app now: in its record once an hour."""
+    now = now_ms()
+    with contextlib.suppress(StorageError):  # the sign-in goes on
+        if now - store.clients.read(client_id).used >= HOUR_MS:
+            with store.clients.edit(client_id) as client:
+                client.used = now - now % HOUR_MS

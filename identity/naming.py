@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 from storage import Storage
 from storage.errors import DamagedRecord, NoSuchUser
+from storage.names import can_be_key, unique_key
 from storage.records import Client, User
+from storage.rules import USER_ID
 
 ADMINISTRATORS = "the administrators"
 
@@ -33,6 +35,14 @@ def name_player(store: Storage, user_id: int) -> Named:
     except DamagedRecord:
         return Named("a player whose record is damaged")
     return Named(user.name, user)
+
+
+def find_player_id(store: Storage, name: str) -> int | None:
+    """Return the id of the player who has, or had, a name; a number that nobody has is an id."""
+    user, key = None, unique_key(name)
+    if can_be_key("name", key):
+        user = store.users.find_by("name", key) or store.users.find_by_former_name(name)
+    return user.id if user else int(name) if USER_ID.fullmatch(name) else None
 
 
 def name_owner(store: Storage, client: Client) -> Named:

@@ -1,6 +1,7 @@
 """The blueprints of all pages."""
 
 from pages.account import account
+from pages.admin_apps import admin_apps
 from pages.admin_players import admin_players
 from pages.developer import developer
 from pages.discovery import discovery
@@ -8,6 +9,7 @@ from pages.documentation import documentation
 from pages.files import files
 from pages.games import games
 from pages.invitations import invitations
+from pages.log import log
 from pages.logout import logout
 from pages.moderation import moderation
 from pages.players import players
@@ -18,5 +20,5 @@ from pages.tester import tester
 from pages.welcome import welcome
 
 BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
-BLUEPRINTS += [invitations, admin_players]
+BLUEPRINTS += [invitations, admin_players, admin_apps, log]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

@@ -17,13 +17,20 @@ from identity.settings import check_game
 from pages import forms
 from pages.games import start_of_page
 from pages.moderation import app_acts_of
+from pages.players import format_ago
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
 from pages.uploads import read_images
 from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_client_name
 from storage.records import Client, User
-from storage.rules import check_description, check_groups, check_redirect_uris, warn_unencrypted
+from storage.rules import (
+    USER_ID,
+    check_description,
+    check_groups,
+    check_redirect_uris,
+    warn_unencrypted,
+)
 
 CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
@@ -194,6 +201,9 @@ def client_page(
         client=client,
         owner=owner,
         secret=secret,
+        may_hand_over=may_administer(player),
+        typed_owner=request.form.get("owner", ""),
+        last_used=format_ago(client.used) if client.used else "not yet",
         warning=warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,
@@ -258,6 +268,19 @@ def switch_client(player: User, client: Client) -> Response:
     app_acts_of(player).set_disabled(client.id, disabled)
     notice = "App disabled." if disabled else "App enabled."
     return forms.redirect_with_notice(notice, f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/owner")
+@client_form("owner", stamped=True)
+def hand_over(player: User, client: Client) -> Response:
+    """Give the app to the player `owner`, "" for the administrators, if `seen` owns it."""
+    name, seen = request.form.get("owner", "").strip(), request.form.get("seen", "")
+    owner = get_storage().users.find_by_login(name) if name else None
+    if name and (owner is None or "@" in name):
+        raise forms.FormRefused({"owner": "No player has this name. Type it as on their profile."})
+    seen_owner = int(seen) if USER_ID.fullmatch(seen) else None
+    app_acts_of(player).hand_over(client.id, owner and owner.id, seen_owner)
+    return forms.redirect_with_notice("App handed over.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")

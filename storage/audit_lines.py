@@ -40,6 +40,21 @@ def decode_lines(lines: Iterable[bytes], place: str, numbered: bool = True) -> I
         raise damage
 
 
+def decode_line(line: bytes) -> dict | None:
+    """Return the values of a line, None for a damaged one."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return values if type(values) is dict else None
+
+
+def time_of(line: bytes) -> int | None:
+    """Return when a line was written, None if it does not say."""
+    time = (decode_line(line) or {}).get("time")
+    return time if type(time) is int else None
+
+
 def is_whole(line: bytes) -> bool:
     """Return True for a line that can be read, and that a backup takes."""
     try:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
 
 from storage import kinds
-from storage.audit_lines import decode_lines, lines_about
+from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.errors import StorageError
 from storage.kind import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
@@ -190,8 +190,32 @@ class Audit(ABC):
         """Add an encoded line, as `write` says."""
 
     @abstractmethod
-    def lines(self, newest_first: bool = False) -> Iterator[bytes]:
-        """Yield the lines as they are stored, and read a part of the log at a time."""
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines as they are stored, oldest first; a part of the log is read at a time."""
+
+    @abstractmethod
+    def before(self, position: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines before a position, by default all, newest first, each with its own.
+
+        Positions grow from line to line. Any number will do.
+        """
+
+    @abstractmethod
+    def ends(self) -> tuple[int, int]:
+        """Return a position before all lines, and one behind them."""
+
+    def seek(self, time: int) -> int:
+        """Return a position behind the lines until a time, which lines of one machine grow in."""
+        low, high = self.ends()
+        while low < high:
+            middle = (low + high + 1) // 2
+            timed = ((each, time_of(line)) for each, line in self.before(middle))
+            position, last = next((each for each in timed if each[1] is not None), (low, None))
+            if last is None or last <= time:
+                low = middle
+            else:
+                high = position
+        return low
 
     def read(self) -> Iterator[dict]:
         """Yield the lines, oldest first: the arguments of `write`, and `time`.
@@ -205,7 +229,7 @@ class Audit(ABC):
 
         The whole log is read. Raises as `read`.
         """
-        return lines_about(self.lines(newest_first=True), subjects, self.place)
+        return lines_about((line for _, line in self.before()), subjects, self.place)
 
 
 class Storage(ABC):

@@ -106,6 +106,13 @@ class HandleTaken(KeyTaken):
     field, problem = "handle", "This player has another handle."
 
 
+class ChangedBefore(InvalidField):
+    """Another administrator has changed this since the page was opened."""
+
+    field = "form"
+    problem = "Another administrator has just changed this. Look at it, then decide again."
+
+
 class IdTaken(InvalidField):
     """Another player has, or had, this id."""
 

@@ -86,7 +86,10 @@ def test_set_changes_the_given_fields_and_audits_listing(run, store):
     new |= {"require_pkce": False, "no_email": False}
     assert run("set", client_id, "--allow-no-pkce", "--allow-email") == added | new
     for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
-        assert run("set", client_id, option) == added | new | {"listed": listed}
+        assert run("set", client_id, option) == added | new | {
+            "listed": listed,
+            "declined": not listed,
+        }
     sentences = [describe_audit_line(line).partition("  ")[2] for line in store.audit.read()][1:]
     assert sentences == [
         f"the command: client listed, client {client_id}",

@@ -1,5 +1,7 @@
 """The audit log as a file with one JSON line for each act, on the disk before the act."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 
 from storage.contract import Audit
@@ -20,6 +22,16 @@ class AuditFile(Audit):
         with self._layout.audit_lock():
             append_durably(self.place, line + b"\n")
 
-    def lines(self, newest_first: bool = False) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes]:
         with translate_os_errors():
-            yield from read_backwards(self.place) if newest_first else read_lines(self.place)
+            yield from read_lines(self.place)
+
+    def before(self, position: int | None = None) -> Iterator[tuple[int, bytes]]:
+        with translate_os_errors():
+            yield from read_backwards(self.place, position)
+
+    @raises_storage_errors
+    def ends(self) -> tuple[int, int]:
+        with contextlib.suppress(FileNotFoundError):
+            return 0, os.stat(self.place).st_size
+        return 0, 0

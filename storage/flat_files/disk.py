@@ -304,18 +304,26 @@ def read_lines(path: str) -> Iterator[bytes]:
         yield from file
 
 
-def read_backwards(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file, the last first; none if there is no file. Raises OSError."""
+def read_backwards(path: str, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that begin before `end`, by default all, the last first, with their offsets.
+
+    A line of which `end` is a part is left out. None if there is no file. Raises OSError.
+    """
     with contextlib.suppress(FileNotFoundError), open_log(path) as file:
-        end, rest = file.seek(0, os.SEEK_END), b""
+        size, rest = file.seek(0, os.SEEK_END), b""
+        end = last = size if end is None else max(0, min(end, size))
         while end > 0:
             start = max(0, end - READ_SIZE)
             file.seek(start)
             first, *lines = (file.read(end - start) + rest).splitlines(keepends=True)
-            yield from reversed(lines)
+            offset = start + len(first) + sum(map(len, lines))
+            for line in reversed(lines):
+                offset -= len(line)
+                if line.endswith(b"\n") or offset + len(line) < last or last == size:
+                    yield offset, line
             end, rest = start, first
-        if rest:
-            yield rest
+        if rest and (rest.endswith(b"\n") or last == size):
+            yield 0, rest
 
 
 def read_boot_id() -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from storage.contract import Audit
 from storage.postgresql.connections import Database
 
-PAGE = 1000  # lines that are read at a time
+FIRST_PAGE, PAGE = 100, 1000  # lines that are read at a time
+END = 2**62  # no id is that large
 
 
 class AuditTable(Audit):
@@ -20,12 +21,21 @@ class AuditTable(Audit):
         with contextlib.nullcontext() if database.in_transaction else database.transaction():
             database.save("INSERT INTO audit (line) VALUES (%s)", [line])
 
-    def lines(self, newest_first: bool = False) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes]:
         query = "SELECT id, line FROM audit WHERE id > %s ORDER BY id LIMIT %s"
-        last = -(2**62)  # restored lines have negative ids
-        if newest_first:
-            query = "SELECT id, line FROM audit WHERE id < %s ORDER BY id DESC LIMIT %s"
-            last = 2**62
+        last = -END  # restored lines have negative ids
         while rows := self._database.execute(query, [last, PAGE]):
             yield from (line for _, line in rows)
             last = rows[-1][0]
+
+    def before(self, position: int | None = None) -> Iterator[tuple[int, bytes]]:
+        query = "SELECT id, line FROM audit WHERE id < %s ORDER BY id DESC LIMIT %s"
+        last, number = END if position is None else max(-END, min(position, END)), FIRST_PAGE
+        while rows := self._database.execute(query, [last, number]):
+            yield from rows
+            last, number = rows[-1][0], PAGE
+
+    def ends(self) -> tuple[int, int]:
+        query = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) + 1 FROM audit"
+        [ends] = self._database.execute(query)
+        return ends

@@ -92,6 +92,7 @@ def things(store, bob, game, report):
     note = Note("0" * 15 + "-00000000", bob.id, 1, "Hello", 5)
     store.records(NOTES).add(note)
     ids = {"user_id": bob.id, "client_id": game.id, "report_id": report.id}
+    ids |= {"owner_id": game.owner_id or ""}
     ids |= {"note_id": note.id, "invite_id": invite.id}
     return {f"<{name}>": str(each) for name, each in ids.items()}
 
@@ -353,6 +354,7 @@ STAMPED = {
     "/developer/<client_id>/cover/remove": {},
     "/developer/<client_id>/disable": {},
     "/developer/<client_id>/enable": {},
+    "/developer/<client_id>/owner": {"owner": "", "seen": "<owner_id>"},
     "/developer/<client_id>/delete": {},
     "/account/picture/remove": {},
     "/users/<user_id>/delete": {"password": PASSWORD},

@@ -1,11 +1,13 @@
 """Edits of users, and checks that a change makes while it holds its lock."""
 
 import copy
+import json
 from collections.abc import Callable
 
 import pytest
 
 from storage import Storage, kinds, records
+from storage.audit_lines import decode_line, time_of
 from storage.errors import InvalidField, TooManyAttempts
 from storage.records import (
     MODERATOR,
@@ -199,6 +201,29 @@ class AuditContract(Contract):
         ):
             assert [line["act"] for line in storage.audit.about(subjects)] == acts
         assert len(list(storage.audit.read())) == 4
+
+    def test_log_is_read_backwards_from_any_position(self, storage):
+        for number in range(250):
+            storage.audit.write("backup", number)
+        lines = list(storage.audit.before())
+        assert [decode_line(line)["by"] for _, line in lines] == [*range(249, -1, -1)]
+        positions = [position for position, _ in lines]
+        assert positions == sorted(positions, reverse=True)
+        low, high = storage.audit.ends()
+        assert low <= positions[-1] and positions[0] < high
+        assert list(storage.audit.before(positions[120])) == lines[121:]
+        assert list(storage.audit.before(low)) == list(storage.audit.before(-(2**70))) == []
+        assert list(storage.audit.before(2**70)) == lines
+
+    def test_log_is_sought_by_time(self, storage, subtests):
+        """A damaged line has no time."""
+        for time in (10, 20, 20, 30, 50):
+            storage.audit.add_line(json.dumps({"time": time, "act": "x", "by": 1}).encode())
+            storage.audit.add_line(b"{damaged")
+        for time, expected in ((5, 0), (10, 1), (20, 3), (29, 3), (30, 4), (60, 5)):
+            with subtests.test(time=time):
+                found = storage.audit.before(storage.audit.seek(time))
+                assert sum(time_of(line) is not None for _, line in found) == expected
 
     def test_before_can_refuse_every_change(self, storage, ada, client, subtests):
         """Also because of an attempt that it counts."""

@@ -609,7 +609,12 @@ def test_log_is_read_from_its_end_in_parts_of_any_size(data, storage, monkeypatc
     (data / "log").write_bytes(b"".join(lines))
     for size in (1, 2, 7, 64, disk.READ_SIZE):
         monkeypatch.setattr(disk, "READ_SIZE", size)
-        assert list(disk.read_backwards(str(data / "log"))) == lines[::-1]
+        found = list(disk.read_backwards(str(data / "log")))
+        assert [line for _, line in found] == lines[::-1]
+        for end in range(-1, 150):  # those that are whole before it
+            read = list(disk.read_backwards(str(data / "log"), end))
+            whole = [each for each in found if each[0] + len(each[1]) <= end]
+            assert read == whole, end
     assert list(disk.read_backwards(str(data / "missing"))) == []
 
 

@@ -1,0 +1,130 @@
+"""The administrators' list of apps, and handing an app over."""
+
+import pytest
+from forms import parse, problems_of, text_of
+
+from identity.actors import Actor, NotAllowed
+from identity.apps import CLIENTS_EACH, AppActs, note_sign_in
+from storage.errors import ChangedBefore
+from storage.kind import HOUR_MS
+from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
+
+PATH = "/admin/apps"
+
+
+@pytest.fixture
+def boss(enter):
+    """The browser of an administrator."""
+    return enter("Boss", ADMINISTRATOR)
+
+
+def add_app(store, name: str, owner_id: int | None = None, used: int = 0):
+    client, _ = store.clients.register(name, ["https://app.example/"], owner_id, used=used)
+    return client
+
+
+def all_listed(browser, query: str = "") -> list[list[str]]:
+    """Return the names on each page, by its links."""
+    pages, address = [], f"{PATH}?{query}"
+    while address:
+        page = parse(browser.get(address))
+        pages.append([each.text for each in page.select("tbody th > a")])
+        link = page.select_one('a[rel="next"]')
+        address = link and link["href"]
+        assert len(pages) < 20
+    return pages
+
+
+def test_apps_are_listed_by_last_sign_in(store, boss):
+    now = now_ms()
+    for number in range(60):
+        add_app(store, f"Used {number:02}", used=now - number * HOUR_MS)
+    unused = {add_app(store, f"New {number:02}").name for number in range(60)}
+    pages = all_listed(boss)
+    found = [name for page in pages for name in page]
+    assert found[:60] == [f"Used {number:02}" for number in range(60)]
+    assert (sorted(found[60:]), len(pages)) == (sorted(unused), 3)
+    for place in ("x", "0498779-x", "0" * 16, "../1"):
+        assert boss.get(PATH, query_string={"after": place}).status_code == 200
+
+
+def test_apps_of_one_owner(store, boss, add_players):
+    [emi] = add_players("Emi")
+    add_app(store, "Ours")
+    add_app(store, "Hers", emi.id, used=now_ms())
+    assert all_listed(boss, "owner=emi") == [["Hers"]]
+    assert all_listed(boss, "whose=administrators") == [["Ours"]]
+    assert list(problems_of(boss.get(f"{PATH}?owner=nobody"))) == ["owner"]
+    assert "This player has no apps." in text_of(boss.get(f"{PATH}?owner=boss"))
+
+
+def test_sign_in_to_an_app_is_kept_to_the_hour(store, adas_browser, program, clock):
+    adas_browser.allow(program)
+    used = store.clients.read(program.id).used
+    assert used % HOUR_MS == 0 and 0 <= now_ms() - used < HOUR_MS
+    note_sign_in(store, "unknown-unknown-unknown")  # fails nobody
+
+
+def test_administrator_hands_an_app_over(store, boss, enter, add_players):
+    emi = enter("Emi")
+    [bob] = add_players("Bob")
+    emis_id = store.users.find_by_login("emi").id
+    app = add_app(store, "Chess", bob.id)
+    address = f"/developer/{app.id}/owner"
+    for owner in ("nobody", "x@example.org", "\u202e"):
+        page = boss.post(address, data={"owner": owner, "seen": bob.id})
+        assert (page.status_code, list(problems_of(page))) == (400, ["owner"])
+    assert boss.post(address, data={"owner": "Emi", "seen": bob.id}).status_code == 303
+    assert store.clients.read(app.id).owner_id == emis_id
+    assert [each.id for each in store.clients.of_owner(emis_id)] == [app.id]
+    assert "An administrator gave you the app Chess." in text_of(emi.get("/account"))
+    assert "to somebody else" in store.users.read(bob.id).notices[0].text
+    boss.get(f"/developer/{app.id}")  # shows its notice
+    late = boss.post(address, data={"owner": "Bob", "seen": bob.id})  # another one was faster
+    assert (late.status_code, problems_of(late)) == (409, {"owner": ChangedBefore.problem})
+    assert boss.post(address, data={"owner": "", "seen": emis_id}).status_code == 303
+    assert store.clients.read(app.id).owner_id is None
+    acts = [(line["act"], line.get("user")) for line in store.audit.read()]
+    assert acts == [("client owner", emis_id), ("client owner", None)]
+
+
+def test_app_is_handed_to_nobody_who_may_not_have_it(store, boss, add_players):
+    emi, gone = add_players("Emi", "Gone")
+    for number in range(CLIENTS_EACH):
+        add_app(store, f"App {number}", emi.id)
+    with store.users.edit(gone.id) as user:
+        user.suspension = Suspension("command")
+    app = add_app(store, "Chess")
+    for owner, status in (("Emi", 409), ("Gone", 400)):
+        page = boss.post(f"/developer/{app.id}/owner", data={"owner": owner, "seen": ""})
+        assert page.status_code == status
+    assert store.clients.read(app.id).owner_id is None
+
+
+def test_only_administrators_see_apps_and_hand_them_over(store, browser, enter, add_players):
+    assert browser.get(PATH).location.startswith("/sign-in?")
+    warden, owner = add_players("Moderator", mod_level=MODERATOR) + add_players("Owner")
+    app = add_app(store, "Chess", owner.id)
+    assert enter("Warden", MODERATOR).get(PATH).status_code == 403
+    for player in (warden, owner):
+        with pytest.raises(NotAllowed):
+            AppActs(store, Actor(player.id)).hand_over(app.id, warden.id, owner.id)
+    assert store.clients.read(app.id) == app
+
+
+def test_game_that_was_declined_waits_no_more(store, add_players):
+    [warden] = add_players("Warden", mod_level=MODERATOR)
+    [emi] = add_players("Emi")
+    acts = AppActs(store, Actor(warden.id))
+    game, _ = store.clients.register("Game", [], emi.id, game_url="https://game.example/")
+
+    def waits() -> bool:
+        return bool(store.clients.count("queue", "waiting", 9))
+
+    assert waits()
+    acts.set_listed(game.id, False)
+    assert not waits()
+    AppActs(store, Actor(emi.id)).change_client(game.id, game_url="https://other.example/")
+    assert waits()
+    acts.set_listed(game.id, True)
+    assert not waits()

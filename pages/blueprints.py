@@ -11,6 +11,7 @@ from pages.games import games
 from pages.invitations import invitations
 from pages.log import log
 from pages.logout import logout
+from pages.look import look
 from pages.moderation import moderation
 from pages.players import players
 from pages.reports import reports
@@ -20,5 +21,5 @@ from pages.tester import tester
 from pages.welcome import welcome
 
 BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
-BLUEPRINTS += [invitations, admin_players, admin_apps, log]
+BLUEPRINTS += [invitations, admin_players, admin_apps, log, look]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

@@ -19,9 +19,11 @@ from identity.limits import (
     count_attempts,
     limits_of_address,
 )
+from identity.look import read_look
 from identity.passwords import verify_password_with_limits
 from identity.responses import storage_http_error
 from identity.stamps import check_stamp
+from pages.rendering import contact_of, link_to
 from storage.errors import (
     DamagedRecord,
     EmailTaken,
@@ -121,7 +123,8 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
 
 def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads, whose password or sign-in link is right."""
-    until, reason, address = suspension.until, suspension.reason, current_app.config["ABOUT_URL"]
+    until, reason = suspension.until, suspension.reason
+    address = link_to(contact_of(read_look(get_storage())))
     end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
     if reason:
         reason = f" The reason: {reason}{'' if reason.endswith(('.', '!', '?')) else '.'}"

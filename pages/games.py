@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response
 
 from identity.context import base_url, get_storage
 from identity.formatting import DAY
+from identity.look import read_look
 from identity.naming import name_owner
 from identity.presence import game_shown
 from identity.rights import may_list, may_see_hidden
@@ -20,7 +21,7 @@ from pages.files import cover_address
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, app_acts_of, require_moderator
 from pages.players import format_ago
-from pages.rendering import Preview, render_page
+from pages.rendering import Preview, render_page, welcome_of
 from storage.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from storage.records import Client, User, now_ms
 from storage.repositories import unchanged
@@ -83,10 +84,12 @@ def home_page(problems: dict[str, str]) -> str:
     player, config = signed_in_player(), current_app.config
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
+    welcome = welcome_of(read_look(get_storage()))
     return render_page(
         "home.html",
         player,
-        Preview(config["SITE_NAME"], config["WELCOME"] or config["SITE_NAME"], address="/"),
+        Preview(config["SITE_NAME"], welcome or config["SITE_NAME"], address="/"),
+        welcome=welcome,
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else {},

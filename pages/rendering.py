@@ -8,6 +8,7 @@ from flask import Flask, current_app, render_template, session
 from identity import rights
 from identity.context import base_url, get_storage
 from identity.formatting import DATE, DAY, format_age, format_time
+from identity.look import read_look
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.reports import count_waiting
 from identity.responses import security_policy
@@ -16,6 +17,7 @@ from pages.files import cover_address, picture_address
 from storage.errors import StorageError
 from storage.records import User, now_ms
 from storage.rules import REPORT_REASONS
+from storage.site_records import Look
 
 
 def is_open_to_members() -> bool:
@@ -63,7 +65,6 @@ def load_templates(app: Flask) -> None:
     """Load all templates, once: after an upgrade the disk has those of another version."""
     app.jinja_env.globals.update(
         site_name=app.config["SITE_NAME"],
-        about_url=app.config["ABOUT_URL"],
         picture_address=picture_address,
         cover_address=cover_address,
         report_reasons=REPORT_REASONS,
@@ -80,7 +81,10 @@ def render_page(
 
     The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
+    look = read_look(get_storage())
     shared = {
+        "look": look,
+        "contact": link_to(contact_of(look)),
         "notices": unread_notices(player) if player and template not in WITHOUT_NOTICES else [],
         "preview": preview or Preview(current_app.config["SITE_NAME"]),
         "site": base_url(),
@@ -90,6 +94,21 @@ def render_page(
         "sees_players": player is not None or current_app.config["PLAYERS"] == "everyone",
     }
     return render_template(template, player=player, **shared, **values)
+
+
+def welcome_of(look: Look) -> str:
+    """Return what guests read on the home page: the look's words, else those of the setting."""
+    return current_app.config["WELCOME"] if look.welcome is None else look.welcome
+
+
+def contact_of(look: Look) -> str:
+    """Return the web or email address of the people who run the site, "" for none."""
+    return current_app.config["ABOUT_URL"] if look.contact is None else look.contact
+
+
+def link_to(contact: str) -> str:
+    """Return where a link to a web or email address leads."""
+    return contact if not contact or contact.startswith("http") else f"mailto:{contact}"
 
 
 def waiting_reports(player: User) -> int | None:

@@ -32,7 +32,9 @@ PICTURE_STATUS = {
 
 
 def read_images(player: User, kind: str) -> Images:
-    """Return what the player uploaded in the field "picture" or "cover", as webp files by size.
+    """Return what the player uploaded in the field of this kind, as webp files by size.
+
+    The kind is "picture", "cover" or "logo".
 
     Raises FormRefused, TooManyAttempts, Busy, StorageFailed.
     """

@@ -36,6 +36,7 @@ MAX_SECONDS = 10  # of its processor time: the largest pictures take one
 SIZES = {  # width and height in pixels of each kind of picture, by size name
     "picture": {name: (side, side) for name, side in PICTURE_SIZES.items()},
     "cover": COVER_SIZES,
+    "logo": {"logo": (256, 256)},
 }
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the decoders of rarer ones have more holes
 STARTED = "started"  # what the decoding process prints before it reads the upload

@@ -12,14 +12,15 @@ from forms import hidden_field
 
 import identity_server
 from identity.actors import Actor
+from identity.look import read_look
 from identity.openid_keys import published_keys
 from identity.passwords import hash_password
 from identity.reports import ReportActs
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
-from storage.kinds import NOTES, REPORTS
+from storage.kinds import LOOKS, NOTES, REPORTS
 from storage.records import ADMINISTRATOR
-from storage.site_records import Note
+from storage.site_records import Look, Note
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 # Routes that read no cookie.
@@ -338,6 +339,8 @@ STAMPED = {
     "/users/<user_id>/report": {"reason": "spam"},
     "/games/<client_id>/report": {"reason": "spam"},
     "/admin/reports/<report_id>": {"answer": "Done."},
+    "/admin/look": {"accent": "#7a3fb0", "seen": "<seen>"},
+    "/admin/look/logo/remove": {"seen": "<seen>"},
     "/admin/invitations": {"days": "7", "uses": "1"},
     "/admin/invitations/revoke": {"id": "<invite_id>"},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
@@ -372,7 +375,7 @@ NOT_STAMPED = {
     (
         *("/sign-in", "/sign-up", "/new-password", "/account", "/account/picture"),
         *("/account/email", "/account/password", "/developer", "/developer/<client_id>"),
-        *("/developer/<client_id>/cover", "/welcome/picture", "/welcome/flair"),
+        *("/developer/<client_id>/cover", "/admin/look/logo", "/welcome/picture", "/welcome/flair"),
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),
         *("/account/sign-out-others", "/oauth/logout", "/oauth/logout/confirm"),
         "/account/apps/shown",
@@ -382,7 +385,15 @@ NOT_STAMPED = {
 
 
 def test_press_in_the_first_second_does_not_count(
-    app, clock, real_minimum_age, administrator_browser, open_browser, add_players, things, faults
+    app,
+    store,
+    clock,
+    real_minimum_age,
+    administrator_browser,
+    open_browser,
+    add_players,
+    things,
+    faults,
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
@@ -394,6 +405,7 @@ def test_press_in_the_first_second_does_not_count(
     foreign = ("", "x", signed[:-10], f"x{signed}", bobs_browser.issue_stamp())
     clock.shift(0.999)
     for rule, fields in STAMPED.items():
+        things["<seen>"] = str(read_look(store).changed)
         path = put_in(rule, things)
         form = {name: put_in(value, things) for name, value in fields.items()}
         young = administrator_browser.issue_stamp()
@@ -420,9 +432,15 @@ def test_forms_of_routes_with_a_stamp_have_one(
         user.flairs.append("Champion")
     with store.clients.edit(game.id) as client:
         client.cover = 1
+    store.records(LOOKS).put(Look("site", 1, logo=1))
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     shown = ["/", "/account", "/account/data", profile, client_page, f"{profile}/report"]
-    shown += [f"/games/{game.id}/report", f"/admin/reports/{report.id}", "/admin/invitations"]
+    shown += [
+        f"/games/{game.id}/report",
+        f"/admin/reports/{report.id}",
+        "/admin/invitations",
+        "/admin/look",
+    ]
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):
         administrator_browser.post(act)

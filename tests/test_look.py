@@ -1,0 +1,218 @@
+"""The look of the site: accent, logo, welcome text and contact."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from conftest import PASSWORD
+from forms import parse, problems_of, text_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+
+from identity.look import DARK, LIGHT, contrast, parse_accent, read_look, shade
+from identity.passwords import hash_password
+from pages.files import STATIC
+from storage.errors import InvalidField
+from storage.kinds import LOGOS
+from storage.records import ADMINISTRATOR, MODERATOR, Suspension
+
+PATH = "/admin/look"
+COLOUR = re.compile(r"--([a-z-]+): (#[0-9a-f]{6})")
+
+
+@pytest.fixture
+def boss(enter):
+    """The browser of an administrator."""
+    return enter("Boss", ADMINISTRATOR)
+
+
+def save(browser, seen: int, **fields: str):
+    form = {"welcome": "Hello.", "contact": "", "accent": ""}
+    return browser.post(PATH, data=form | {"seen": seen} | fields)
+
+
+def upload(browser, content: bytes, seen: int = 0):
+    form = {"logo": (io.BytesIO(content), "logo"), "seen": str(seen)}
+    return browser.post(f"{PATH}/logo", data=form)
+
+
+def png(size: tuple[int, int] = (300, 200), colour=(255, 0, 0, 0)) -> bytes:
+    output = io.BytesIO()
+    Image.new("RGBA", size, colour).save(output, "PNG")
+    return output.getvalue()
+
+
+# -- shades ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 0xFFFFFF))
+@example(0)
+@example(0xFFFFFF)
+@example(0x808080)
+@example(0xFF0000)
+@example(0xFFFF00)
+@example(0x0000FF)
+def test_every_colour_has_a_shade_that_can_be_read_in_each_theme(number):
+    for theme in (LIGHT, DARK):
+        found = shade(f"#{number:06x}", theme)
+        for ground in (theme.card, theme.inset, theme.on_leaf):
+            assert contrast(found.colour, ground) >= 4.5
+        assert found.ratio == min(contrast(found.colour, each) for each in theme[:2])
+
+
+def test_hue_of_the_accent_is_kept():
+    for accent, strongest in (("#c02020", 0), ("#20c020", 1), ("#2020c0", 2)):
+        for theme in (LIGHT, DARK):
+            colour = shade(accent, theme).colour
+            parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+            assert parts.index(max(parts)) == strongest
+
+
+def test_contrast_is_that_of_the_standard():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_themes_are_those_of_the_style_sheet():
+    sheet = Path(STATIC, "style.css").read_text("utf-8")
+    blocks = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)
+    for block, theme in zip(blocks, (LIGHT, DARK), strict=True):
+        colours = dict(COLOUR.findall(block))
+        assert (colours["card"], colours["inset"], colours["on-leaf"]) == theme[:3]
+        name = "in-dark" if theme.is_dark else "in-light"
+        preview = dict(COLOUR.findall(re.search(rf"\.{name} .*", sheet)[0]))
+        assert preview.items() <= colours.items()
+
+
+def test_only_colours_are_accents():
+    accents = {"#7A3fb0": "#7a3fb0", "7a3": "#77aa33", " ": "", "#FFF": "#ffffff"}
+    for text, expected in accents.items():
+        assert parse_accent(text) == expected
+    for text in ("purple", "#12345", "#1234567", "#12345g", "#٣٣٣", "url(x)", "#fff;}", "\x00"):
+        with pytest.raises(InvalidField):
+            parse_accent(text)
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def test_look_is_saved_and_shown(app, store, boss, browser, open_browser):
+    page = boss.get(PATH)
+    assert app.config["WELCOME"] in page.text  # until another one is set
+    assert "/look.css?v=" not in page.text
+    fields = {
+        "welcome": "We <b>are</b> friends.",
+        "contact": "ada@example.org",
+        "accent": "#7a3fb0",
+    }
+    assert save(boss, 0, **fields).status_code == 303
+    home = browser.get("/")
+    assert "We <b>are</b> friends." in text_of(home) and app.config["WELCOME"] not in home.text
+    [link] = parse(home).select('footer a[href^="mailto:"]')
+    assert link["href"] == "mailto:ada@example.org"
+    changed = read_look(store).changed
+    [sheet] = parse(home).select('link[href^="/look.css"]')
+    assert sheet["href"] == f"/look.css?v={changed}"
+    styles = browser.get(sheet["href"])
+    assert (styles.content_type, "immutable" in styles.headers["Cache-Control"]) == (
+        "text/css; charset=utf-8",
+        True,
+    )
+    light, dark = shade("#7a3fb0", LIGHT), shade("#7a3fb0", DARK)
+    assert f"--leaf: {light.colour}; --on-leaf: #ffffff" in styles.text
+    assert f"--leaf: {dark.colour}; --on-leaf: #0c2418" in styles.text
+    for address in ("/look.css", "/look.css?v=5"):  # nobody makes a cache keep another version
+        assert browser.get(address).headers["Cache-Control"] == "no-cache"
+    player = store.users.register("Emi", "", hash_password(PASSWORD))
+    with store.users.edit(player.id) as user:
+        user.suspension = Suspension("command")
+    page = open_browser().sign_in("Emi")
+    assert '<a href="mailto:ada@example.org">Write to us</a>' in page.text
+    [line] = store.audit.read()
+    assert (line["act"], line["by"]) == ("look", 1)
+
+
+def test_preview_saves_nothing(store, boss):
+    page = save(boss, 0, preview="yes", welcome="New words.", accent="#c02020")
+    assert (page.status_code, "New words." in page.text) == (200, True)
+    light = shade("#c02020", LIGHT)
+    assert f"{light.colour}, {light.ratio:.1f} to 1" in text_of(page)
+    assert '<link rel="stylesheet" href="/look.css?accent=c02020">' in page.text
+    assert f".in-light {{ --leaf: {light.colour}; }}" in boss.get("/look.css?accent=c02020").text
+    assert boss.get("/look.css?accent=}body{").status_code == 404
+    assert read_look(store).changed == 0
+
+
+def test_bad_look_changes_nothing_and_stays_typed(store, boss, subtests):
+    for field, values in {
+        "accent": ("purple", "#12345"),
+        "contact": ("javascript:alert(1)", "ftp://x", "a b", "x@y?cc=z", 'https://x/"'),
+        "welcome": ("x" * 501, "a\x00b", "\u202e"),
+    }.items():
+        for value in values:
+            with subtests.test(field, value=value):
+                page = save(boss, 0, **({"welcome": "Kept."} | {field: value}))
+                assert (page.status_code, list(problems_of(page))) == (400, [field])
+                assert field == "welcome" or "Kept." in page.text
+    assert read_look(store).changed == 0
+
+
+def test_second_administrator_is_told(store, boss, enter):
+    chief = enter("Chief", ADMINISTRATOR)
+    assert save(boss, 0, welcome="Of Boss").status_code == 303
+    page = save(chief, 0, welcome="Of Chief")
+    assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
+    assert "Of Chief" in page.text and read_look(store).welcome == "Of Boss"
+    assert save(chief, read_look(store).changed, welcome="Of Chief").status_code == 303
+
+
+@pytest.mark.live
+def test_logo_takes_the_place_of_the_door(store, boss, browser):
+    assert "door.svg" in browser.get("/").text
+    assert upload(boss, png()).status_code == 303
+    kept = read_look(store)
+    address = f"/look/logo-{kept.logo}.webp"
+    home = browser.get("/")
+    assert home.text.count(address) == 2 and "door.svg" not in home.text
+    served = browser.get(address)
+    image = Image.open(io.BytesIO(served.data))
+    assert (image.format, image.size, image.mode) == ("WEBP", (256, 256), "RGBA")
+    assert image.getextrema()[3] == (0, 0)  # it stays transparent
+    assert "immutable" in served.headers["Cache-Control"]
+    assert upload(boss, png(colour=(0, 0, 255, 255)), kept.changed).status_code == 303
+    assert browser.get(address).status_code == 404
+    assert len(store.records(LOGOS).ids()) == 1
+    form = {"seen": read_look(store).changed}
+    assert boss.post(f"{PATH}/logo/remove", data=form).status_code == 303
+    assert "door.svg" in browser.get("/").text and store.records(LOGOS).ids() == []
+
+
+@pytest.mark.live
+def test_file_that_is_no_picture_is_refused(store, boss, subtests):
+    svg = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+    files = {"svg": (svg, 415), "cut": (png()[:60], 400), "empty": (b"", 400)}
+    files["large"] = (png() + b"\0" * 2**23, 413)
+    for name, (content, status) in files.items():
+        with subtests.test(name):
+            page = upload(boss, content)
+            assert (page.status_code, list(problems_of(page))) == (status, ["logo"])
+    assert read_look(store).logo is None and store.records(LOGOS).ids() == []
+
+
+@pytest.mark.live
+def test_logo_of_the_slower_administrator_is_removed(store, boss):
+    assert save(boss, 0).status_code == 303
+    page = upload(boss, png(), seen=0)
+    assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
+    assert store.records(LOGOS).ids() == []
+
+
+def test_only_administrators_change_the_look(store, browser, enter):
+    assert browser.get(PATH).location.startswith("/sign-in?")
+    for name, level in (("Warden", MODERATOR), ("Emi", 0)):
+        other = enter(name, level)
+        pages = (other.get(PATH), save(other, 0), other.post(f"{PATH}/logo"))
+        assert [each.status_code for each in pages] == [403] * 3
+    assert read_look(store).changed == 0

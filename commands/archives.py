@@ -1,12 +1,19 @@
 """`identity-server backup`, `restore`, `copy`, `export` and `import`."""
 
+import contextlib
+import os
+
 import click
 
 from commands import installation_place, open_installation, read_url
+from commands.nightly import copy_away, nightly_path, remove_old
 from commands.printing import clear_progress, echo, show_progress
 from identity.actors import COMMAND
 from identity.formatting import pluralize
-from storage import archive, copying, mask_url
+from identity.statistics import note_backup
+from storage import Storage, archive, copying, mask_url
+from storage.errors import StorageError
+from storage.files import translate_os_errors
 from storage.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
@@ -37,21 +44,61 @@ class Report:
 
 
 @click.command()
-@new_file
-def backup(file: str) -> None:
+@click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
+@click.option("--nightly", metavar="FOLDER", type=folder, help="Make one of a row there.")
+@click.option("--then", metavar="COMMAND", help="A shell command that copies $1 away.")
+def backup(file: str | None, nightly: str | None, then: str | None) -> None:
     """Pack the installation into FILE, a new .tar.gz archive.
 
     The server may run meanwhile. The archive has the players with their password hashes and
     pictures, the clients, the invitations, and the audit log; no signing key, and not where players
     are signed in. Only you can read it: keep it so.
 
+    With --nightly the file is FOLDER/identity-<date>.tar.gz, and of older ones seven daily and four
+    weekly ones stay. The page /admin says when one was made and copied last, and what went wrong.
+
     Records that cannot be read are named and left out, and the exit status is 1.
 
     \b
     identity-server backup /var/backups/identity-$(date +%F).tar.gz
+    identity-server backup --nightly /var/backups --then 'rsync "$1" backup@example.org:'
     """
+    if bool(file) == bool(nightly) or (then and not nightly):
+        raise click.UsageError("Give a FILE, or --nightly FOLDER, then also --then COMMAND.")
+    store = open_installation()
+    try:
+        if nightly:
+            pack_nightly(store, nightly, then)
+        else:
+            pack(store, file)
+    except (StorageError, click.ClickException) as error:
+        with contextlib.suppress(StorageError):
+            note_backup(store, problem=str(getattr(error, "message", error)))
+        raise
+    note_backup(store)
+
+
+def pack_nightly(store: Storage, nightly: str, then: str | None) -> None:
+    """Make today's archive in place of an earlier one of today, and copy it away."""
+    path, left_out = nightly_path(nightly), None
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{path}.new")  # of one that was killed
+    try:
+        pack(store, f"{path}.new")
+    except click.ClickException as error:  # the rest is worth keeping
+        left_out = error
+    with translate_os_errors():
+        os.replace(f"{path}.new", path)
+        remove_old(nightly)
+    copy_away(then, path)
+    if left_out:
+        raise left_out
+
+
+def pack(store: Storage, file: str) -> None:
+    """Make an archive. Raises ClickException if something is left out."""
     report = Report()
-    players = archive.backup(open_installation(), file, COMMAND.id, show_progress, report.tell)
+    players = archive.backup(store, file, COMMAND.id, show_progress, report.tell)
     report.end(f"{pluralize(players, 'player')} in {file}", LEFT_OUT)
 
 

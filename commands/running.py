@@ -13,7 +13,7 @@ import click
 
 from commands import open_installation
 from commands.address import kept_address
-from commands.advice import check_environment
+from identity.advice import check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage, mask_url
 

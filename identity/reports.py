@@ -20,7 +20,7 @@ from storage.rules import check_description, refuse
 
 REPORTS_A_DAY = 10  # of one player
 REPORT_DAYS = 365  # after that many a report is gone, and may come again
-WAITING_COUNTED = 100  # reports, at each page of a moderator
+WAITING_COUNTED = 100  # reports, and games, at each page of a moderator
 
 
 class AnsweredBefore(InvalidField):
@@ -117,8 +117,12 @@ def shown_to(store: Storage, player: User, reports: list[Report]) -> list[ShownR
 
 
 def count_waiting(store: Storage, player: User) -> int:
-    """Return how many of the oldest WAITING_COUNTED open reports the player may answer."""
+    """Return how many reports the player may answer, and how many games wait to be listed.
+
+    Of each, WAITING_COUNTED at most are looked at.
+    """
     if player.mod_level < MODERATOR:
         return 0
     reports = store.records(REPORTS).page("state", "open", at_most=WAITING_COUNTED)
-    return len(shown_to(store, player, reports))
+    games = store.clients.count("queue", "waiting", WAITING_COUNTED)
+    return len(shown_to(store, player, reports)) + games

@@ -13,6 +13,7 @@ from pages.log import log
 from pages.logout import logout
 from pages.look import look
 from pages.moderation import moderation
+from pages.overview import overview
 from pages.players import players
 from pages.reports import reports
 from pages.sign_in import sign_in
@@ -21,5 +22,5 @@ from pages.tester import tester
 from pages.welcome import welcome
 
 BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
-BLUEPRINTS += [invitations, admin_players, admin_apps, log, look]
+BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

@@ -196,6 +196,7 @@ def show_game(client_id: str) -> str:
         "owner": name_owner(get_storage(), game),
         "now": playing_now(get_storage().playing.now(), player, game),
         "notice": pop_notice(),
+        "moderates": player is not None and may_list(player),
     }
     return render_page("game.html", player, preview_of_game(game), game=game, **shown)
 
@@ -222,7 +223,9 @@ def change_listed(player: User, client_id: str) -> Response:
         client = app_acts_of(player).set_listed(client_id, listed == "yes", seen_url)
     except InvalidField as error:
         raise FormRefused({"form": error.problem}, 409) from error
-    return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
+    leads_to = f"/games/{client_id}" if "from_game" in request.form else "/"
+    notice = "Game listed." if client.listed else "Game unlisted."
+    return redirect_with_notice(notice, leads_to)
 
 
 # -- heartbeats ---------------------------------------------------------------------------------

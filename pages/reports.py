@@ -1,6 +1,6 @@
-"""Reports: the form with which players report a profile or a game, and the queue of moderators."""
+"""Reports: the form with which players report a profile or a game, and the page of one report."""
 
-from flask import Blueprint, abort, redirect, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
@@ -18,7 +18,6 @@ from storage.kinds import REPORTS, about
 from storage.records import Client, User
 from storage.rules import drop_hidden
 
-REPORTS_SHOWN = 50  # on one page
 OTHERS_SHOWN = 10  # newest reports about the same player or app
 
 reports = Blueprint("reports", __name__)
@@ -78,22 +77,7 @@ def send_report(player: User, subject: User | Client) -> Response:
     return redirect_with_notice(notice, address_of(about(subject)))
 
 
-# -- the queue ----------------------------------------------------------------------------------
-
-
-@reports.get("/admin")
-def show_queue() -> Response | str:
-    """Show the open reports, oldest first, a page at a time: `after` or `before` a report's id."""
-    player, kept = require_moderator(), get_storage().records(REPORTS)
-    before, after = (REPORTS.parse_id(request.args.get(each, "")) for each in ("before", "after"))
-    found = kept.page("state", "open", before or after, REPORTS_SHOWN + 1, bool(before))
-    if not found and (before or after):  # the last one there has been answered
-        return redirect("/admin", 303)
-    page, more = sorted(found[:REPORTS_SHOWN], key=lambda each: each.id), found[REPORTS_SHOWN:]
-    keys = {"previous": (more if before else after) and page[0].id}
-    keys["next"] = (before or more) and page[-1].id
-    rows = shown_to(get_storage(), player, page)
-    return render_desk("admin.html", player, rows=rows, **keys)
+# -- for moderators -----------------------------------------------------------------------------
 
 
 def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:

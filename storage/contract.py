@@ -288,6 +288,10 @@ class Storage(ABC):
         """Raise StorageError if nothing can be saved."""
 
     @abstractmethod
+    def free_space(self) -> int | None:
+        """Return how many bytes are free for records and pictures, None if that is unknown."""
+
+    @abstractmethod
     def close(self) -> None:
         """Release the resources of this process. No other method may be called afterwards."""
 

@@ -160,3 +160,59 @@ def test_unit_and_drop_in_are_valid(tmp_path: Path):
     assert problems() == ""
     drop_in.write_text(valid.replace("10.0.0.10", "web"))
     assert problems() != ""  # negative control
+
+
+BACKUP_FILES = [
+    UNIT_FILE.with_name(f"identity-server-backup.{kind}") for kind in ("service", "timer")
+]
+
+
+@pytest.mark.nginx
+def test_units_of_the_nightly_backup_are_valid(tmp_path: Path):
+    for path in BACKUP_FILES:
+        text = path.read_text()
+        (tmp_path / path.name).write_text(text)
+    command = ["systemd-analyze", "verify", *(tmp_path / path.name for path in BACKUP_FILES)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.live
+def test_nightly_backup_runs_as_its_unit_says(tmp_path: Path):
+    """The command of the unit, as systemd would pass it to the shell, with and without a copy."""
+    unit = BACKUP_FILES[0].read_text()
+    [line] = find_all(r"^ExecStart=/bin/sh -c '(.*)'$", unit)
+    [program] = find_all(r"exec (\S+)", line)
+    script = line.replace("$$", "$").replace(program, "printf '%s|'").replace("exec ", "")
+    assert program == find_all(r"^ExecStart=(\S+)", UNIT)[0]
+    folder = "/var/lib/identity-server/backups"
+    assert "identity-server/backups" in find_all(r"^StateDirectory=(.*)$", unit)[0].split()
+    for copy, expected in (
+        ("", ["backup", "--nightly", folder]),
+        ('rsync "$1" x:', ["backup", "--nightly", folder, "--then", 'rsync "$1" x:']),
+    ):
+        done = subprocess.run(
+            ["/bin/sh", "-c", script], env={"BACKUP_COPY": copy}, capture_output=True, text=True
+        )
+        assert done.stdout.split("|")[:-1] == expected
+    for path in BACKUP_FILES:
+        assert path.stem in ADMINISTRATOR
+
+
+def test_small_compose_file_has_one_server_behind_caddy():
+    small = yaml.safe_load((ROOT / "deploy" / "compose-small.yaml").read_text())
+    app, caddy = small["services"]["app"], small["services"]["caddy"]
+    assert app["build"] == COMPOSE["app1"]["build"]
+    assert app["environment"] == {"IDENTITY_BASE_URL": "https://${HOST:?}"}  # so one proxy is ours
+    assert app["stop_grace_period"] == COMPOSE["app1"]["stop_grace_period"]
+    assert "ports" not in app  # nobody reaches it past Caddy
+    assert {each.partition(":")[0] for each in app["volumes"] + caddy["volumes"]} - {
+        "./Caddyfile"
+    } == (set(small["volumes"]))
+    [volume] = find_all(r"^VOLUME (\S+)$", DOCKERFILE)
+    assert app["volumes"] == [f"data:{volume}"]
+    caddyfile = (ROOT / "deploy" / "Caddyfile").read_text()
+    [port] = find_all(r"^EXPOSE ([0-9]+)$", DOCKERFILE)
+    assert find_all(r"reverse_proxy (\S+)", caddyfile) == [f"app:{port}"]
+    [size] = find_all(r"max_size ([0-9]+)MB", caddyfile)
+    assert int(size) * 10**6 >= MAX_BYTES + FORM_AROUND_PICTURE

@@ -14,7 +14,8 @@ from identity.accounts import Acts
 from identity.actors import Actor, NotAllowed
 from identity.passwords import hash_password
 from identity.reports import REPORTS_A_DAY, AnsweredBefore, ReportActs, count_waiting, shown_to
-from pages.reports import OTHERS_SHOWN, REPORTS_SHOWN
+from pages.overview import REPORTS_SHOWN
+from pages.reports import OTHERS_SHOWN
 from storage.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
 from storage.kind import DAY_MS
 from storage.kinds import REPORTS, about
@@ -48,7 +49,7 @@ def join(store, add):
 
 @pytest.fixture
 def game(store) -> Client:
-    return store.clients.register("Space Game", [], None, game_url=GAME)[0]
+    return store.clients.register("Space Game", [], None, game_url=GAME, declined=True)[0]
 
 
 def acts(store, player: User) -> ReportActs:
@@ -478,7 +479,7 @@ def test_row_says_what_about_whom_by_whom_and_when(store, enter, join, game, clo
 
 def test_empty_queue_says_so(enter):
     page = enter("Warden", MODERATOR).get("/admin")
-    assert "Nothing is waiting. Reports appear here." in text_of(page)
+    assert "Nothing is waiting. Reports, new games" in text_of(page)
     assert waiting_of(page) is None
 
 

@@ -71,6 +71,11 @@ class FlatFiles(Storage):
                 disk.write_all(descriptor, secrets.token_bytes(PROBE))
                 disk.sync(descriptor)
 
+    @raises_storage_errors
+    def free_space(self) -> int | None:
+        disks = map(os.statvfs, (self.layout.data_dir, self.layout.picture_dir))
+        return min(each.f_bavail * each.f_frsize for each in disks)
+
     def close(self) -> None:
         """As the contract says; no file stays open."""
 

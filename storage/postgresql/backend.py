@@ -42,6 +42,9 @@ class PostgreSQL(Storage):
     def records(self, kind: Kind) -> RecordTable:
         return self._records.get(kind) or RecordTable(self.database, kind)
 
+    def free_space(self) -> int | None:
+        return None  # the disk is that of another machine
+
     def close(self) -> None:
         self.database.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_command import Installation
 
-from commands.advice import check_environment
+from identity.advice import check_environment
 from identity.settings import read_settings
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 from storage.maintenance import Advice

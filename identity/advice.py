@@ -1,4 +1,4 @@
-"""Warnings about an installation, each with a fix, for `settings` and `serve`."""
+"""Warnings about an installation, each with a fix, for `settings`, `serve` and `/admin`."""
 
 import ipaddress
 import os
@@ -26,13 +26,19 @@ def check_environment(
 
     `bind` and `server` are the options of `serve`.
     """
-    found = [*find_advice(values["DATA_DIR"], values["PICTURE_DIR"], values["STORAGE"])]
+    found = check_installation(values)
     # In a container the port mapping of the host decides who reaches the address of --bind.
     if os.getpid() != 1:
         found += check_addresses(values, *bind)
     if server == "granian" and not values["PROXIES"]:
         found.append(GRANIAN_ADVICE)
-    return [*found, *check_access(values)]
+    return found
+
+
+def check_installation(values: dict) -> list[Advice]:
+    """Return what looks wrong wherever the server listens."""
+    folders = values["DATA_DIR"], values["PICTURE_DIR"]
+    return [*find_advice(*folders, values["STORAGE"]), *check_access(values)]
 
 
 # -- network ------------------------------------------------------------------------------------

@@ -1,0 +1,47 @@
+"""The archives of `identity-server backup --nightly`: their names, and which of them stay."""
+
+import contextlib
+import datetime
+import os
+import re
+import subprocess
+
+import click
+
+DAILY, WEEKLY = 7, 4
+ARCHIVE = re.compile(r"identity-([0-9]{4}-[0-9]{2}-[0-9]{2})\.tar\.gz")
+
+
+def nightly_path(folder: str) -> str:
+    """Return the path of today's archive; days are those of UTC."""
+    return os.path.join(folder, f"identity-{datetime.datetime.now(datetime.UTC):%F}.tar.gz")
+
+
+def days_kept(days: set[datetime.date]) -> set[datetime.date]:
+    """Return the days whose archives stay: the newest ones, and the newest of the last weeks."""
+    newest = sorted(days, reverse=True)
+    of_week: dict[tuple[int, int], datetime.date] = {}
+    for day in newest:
+        of_week.setdefault(day.isocalendar()[:2], day)
+    return {*newest[:DAILY], *list(of_week.values())[:WEEKLY]}
+
+
+def remove_old(folder: str) -> None:
+    """Remove the archives that do not stay; files with other names are not touched."""
+    days = {}
+    for name in os.listdir(folder):
+        if found := ARCHIVE.fullmatch(name):
+            with contextlib.suppress(ValueError):
+                days[datetime.date.fromisoformat(found[1])] = name
+    for day in days.keys() - days_kept(set(days)):
+        os.unlink(os.path.join(folder, days[day]))
+
+
+def copy_away(command: str | None, path: str) -> None:
+    """Run the administrator's shell command, with the path as $1. Raises ClickException."""
+    if command is None:
+        return
+    done = subprocess.run(["/bin/sh", "-c", command, "sh", path], check=False)
+    if done.returncode != 0:
+        why = f"`{command}` failed with status {done.returncode}"
+        raise click.ClickException(f"{path} is made, but {why}")

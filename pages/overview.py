@@ -1,0 +1,101 @@
+"""The first page of moderators and administrators: what waits for them, and the numbers."""
+
+from flask import Blueprint, current_app, redirect, request
+from werkzeug.wrappers import Response
+
+from identity.advice import Advice, check_installation
+from identity.context import get_storage
+from identity.formatting import format_age
+from identity.reports import shown_to
+from identity.rights import may_administer
+from identity.statistics import Numbers, read_numbers
+from pages.admin import render_desk
+from pages.moderation import require_moderator
+from storage.kind import DAY_MS, day_of
+from storage.kinds import OUTBOX, REPORTS
+from storage.records import User, now_ms
+
+REPORTS_SHOWN = 50  # on one page
+OTHERS_SHOWN = 20  # games, and suspensions
+
+overview = Blueprint("overview", __name__)
+
+
+@overview.get("/admin")
+def show_overview() -> Response | str:
+    """Show what waits: reports, oldest first, a page at a time, `after` or `before` one's id."""
+    player, kept = require_moderator(), get_storage().records(REPORTS)
+    before, after = (REPORTS.parse_id(request.args.get(each, "")) for each in ("before", "after"))
+    found = kept.page("state", "open", before or after, REPORTS_SHOWN + 1, bool(before))
+    if not found and (before or after):  # the last one there has been answered
+        return redirect("/admin", 303)
+    page, more = sorted(found[:REPORTS_SHOWN], key=lambda each: each.id), found[REPORTS_SHOWN:]
+    keys = {"previous": (more if before else after) and page[0].id}
+    keys["next"] = (before or more) and page[-1].id
+    rows = shown_to(get_storage(), player, page)
+    is_first = not (before or after)
+    return render_desk(
+        "admin.html",
+        player,
+        rows=rows,
+        **keys,
+        games=waiting_games() if is_first else [],
+        suspensions=ending_suspensions() if is_first else [],
+        numbers=describe_numbers() if is_first and may_administer(player) else None,
+    )
+
+
+def waiting_games() -> list:
+    """Return the games that nobody has listed or declined, the oldest first."""
+    found = get_storage().clients.page("queue", "waiting", at_most=OTHERS_SHOWN)
+    return sorted(found, key=lambda client: client.created)
+
+
+def ending_suspensions() -> list[tuple[User, str]]:
+    """Return the players whose suspensions end this week, the soonest first, and in how long."""
+    now, users = now_ms(), get_storage().users
+    days = day_of(now), day_of(now + 7 * DAY_MS)
+    found = users.between("suspended", *days, None, OTHERS_SHOWN, newest_first=False)
+    return [(each, format_wait(each.suspension.until - now)) for each in found if each.suspended]
+
+
+def format_wait(milliseconds: int) -> str:
+    """Return when something ends: "today", "tomorrow", "in 3 days"."""
+    days = milliseconds // DAY_MS
+    return ("within a day", "tomorrow")[days] if days < 2 else f"in {days} days"
+
+
+def describe_numbers() -> dict:
+    """Return the numbers, each with its words, and the warnings."""
+    numbers, store = read_numbers(get_storage()), get_storage()
+    shown = {
+        "players": f"{numbers.players:,}",
+        "played in the last day": f"{numbers.active_day:,}",
+        "played in the last week": f"{numbers.active_week:,}",
+        "new this week": f"{numbers.new_week:,}",
+        "games listed": f"{numbers.games:,}",
+    }
+    if numbers.free_space is not None:
+        shown["free space"] = f"{numbers.free_space / 10**9:.1f} GB"
+    if numbers.backup.time:
+        shown["last backup"] = format_age(numbers.backup.time)
+    return {
+        "shown": shown,
+        "backup_warning": warning_of_backup(numbers),
+        "advice": [(f"{each.problem}.", f"{each.fix}.") for each in advice_of_site()],
+        "given_up": store.records(OUTBOX).count("state", "given-up", OTHERS_SHOWN),
+    }
+
+
+def warning_of_backup(numbers: Numbers) -> str | None:
+    """Return what is wrong with the backups."""
+    if numbers.backup.problem:
+        return f"the last backup failed. {numbers.backup.problem}"
+    if not numbers.backup.time:
+        return "there is no backup yet."
+    return "the last backup is more than two days old." if numbers.backup_is_old else None
+
+
+def advice_of_site() -> list[Advice]:
+    """Return what `settings` warns of, but for the address at which the server listens."""
+    return check_installation(current_app.config)

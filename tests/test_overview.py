@@ -1,0 +1,142 @@
+"""The first page of moderators and administrators, and the numbers."""
+
+import pytest
+from forms import parse, text_of
+
+from identity import statistics
+from identity.actors import Actor
+from identity.apps import AppActs
+from identity.reports import ReportActs
+from identity.statistics import Numbers, count_numbers, note_backup, read_numbers
+from storage.kind import DAY_MS
+from storage.kinds import STATES
+from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
+from storage.site_records import State
+
+PATH = "/admin"
+
+
+@pytest.fixture
+def boss(enter):
+    """The browser of an administrator."""
+    return enter("Boss", ADMINISTRATOR)
+
+
+@pytest.fixture
+def add_game(store):
+    def add_game(name: str, owner_id: int | None = None):
+        url = f"https://{name.lower()}.example/"
+        return store.clients.register(name, [], owner_id, game_url=url)[0]
+
+    return add_game
+
+
+def waiting(browser) -> list[str]:
+    rows = parse(browser.get(PATH)).select(".rows li p:first-child")
+    return [" ".join(each.get_text(" ").split()) for each in rows]
+
+
+def number_in_header(browser) -> str | None:
+    count = parse(browser.get("/")).select_one(".count")
+    return count and count.text
+
+
+def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add_players, add_game):
+    warden = enter("Warden", MODERATOR)
+    nothing = "Reports, new games and suspensions that end this week appear here."
+    assert nothing in text_of(warden.get(PATH))
+    assert number_in_header(warden) is None
+    emi, bob = add_players("Emi", "Bob")
+    ReportActs(store, Actor(emi.id)).report(bob, "spam", "")
+    game = add_game("Kart", bob.id)
+    now = now_ms()
+    for name, days in (("Soon", 2.5), ("Sooner", 0.5), ("Late", 9)):
+        suspension = Suspension("command", now, f"Of {name}", now + int(days * DAY_MS))
+        add_players(name, suspension=suspension)
+    assert waiting(warden) == [
+        "Bob : spam",
+        "Kart waits to be listed",
+        "The suspension of Sooner ends within a day",
+        "The suspension of Soon ends in 2 days",
+    ]
+    assert number_in_header(warden) == "2 waiting"  # what needs an answer
+    assert "Of Sooner" in warden.get(PATH).text
+    page = warden.get(f"/games/{game.id}")
+    assert "Leave unlisted" in page.text
+    form = {"listed": "no", "game_url": game.game_url, "from_game": "yes"}
+    answer = warden.post(f"/play/{game.id}/listed", data=form)
+    assert answer.location == f"/games/{game.id}"
+    assert "Kart waits to be listed" not in waiting(warden)
+    assert "Leave unlisted" not in warden.get(f"/games/{game.id}").text
+    assert number_in_header(warden) == "1 waiting"
+    assert "List on the home page" not in enter("Guest").get(f"/games/{game.id}").text
+
+
+def test_numbers_are_for_administrators(store, boss, enter, add_players, add_game):
+    now = now_ms()
+    add_players("Now", last_heartbeat=now)
+    add_players("Week", last_heartbeat=now - 3 * DAY_MS)
+    add_players("Before", last_heartbeat=now - 30 * DAY_MS)
+    AppActs(store, Actor(1)).set_listed(add_game("Kart").id, True)
+    statistics.last_numbers.clear()
+    page = parse(boss.get(PATH))
+    words = [each.text for each in page.select(".numbers dt")]
+    shown = dict(zip(words, [each.text for each in page.select(".numbers dd")], strict=True))
+    assert shown.pop("free space").endswith(" GB")
+    assert shown == {
+        "players": "4",
+        "played in the last day": "1",
+        "played in the last week": "2",
+        "new this week": "1",  # who was imported joined long ago
+        "games listed": "1",
+    }
+    assert "there is no backup yet" in text_of(boss.get(PATH))
+    assert "Numbers" not in text_of(enter("Warden", MODERATOR).get(PATH))
+
+
+def test_numbers_are_a_minute_old_at_most(store, clock, add_players):
+    assert read_numbers(store).players == 0
+    add_players("Emi")
+    assert read_numbers(store).players == 0
+    clock.shift(60)
+    assert read_numbers(store).players == 1
+    clock.shift(-3600)  # the clock was set back
+    assert read_numbers(store).time == now_ms()
+
+
+def test_page_warns_of_backups(store, boss, clock, subtests):
+    note_backup(store)
+    for shift, problem, words in (
+        (0, "", None),
+        (2 * 86_400 + 1, "", "more than two days old"),
+        (0, "The disk is full.", "the last backup failed. The disk is full."),
+    ):
+        with subtests.test(words):
+            clock.shift(shift)
+            if problem:
+                note_backup(store, problem)
+            statistics.last_numbers.clear()
+            boss.sign_in("Boss")
+            text = text_of(boss.get(PATH))
+            assert (words is None) == ("How to back up" not in text)
+            assert words is None or words in text
+            assert "last backup" in text
+    good = store.records(STATES).read("backup")
+    assert (good.problem, good.time < now_ms() - DAY_MS) == ("The disk is full.", True)
+
+
+def test_numbers_know_what_they_do_not_know(store):
+    numbers = count_numbers(store)
+    assert isinstance(numbers, Numbers)
+    assert (numbers.backup, numbers.backup_is_old) == (State("backup", 0), True)
+    assert numbers.free_space > 0
+
+
+def test_page_shows_what_settings_warn_of(app, boss):
+    app.config["BASE_URL"] = "http://games.example.org"
+    assert "Warning: passwords and tokens travel unencrypted" in text_of(boss.get(PATH))
+
+
+def test_guests_sign_in_and_players_are_refused(browser, enter):
+    assert browser.get(PATH).location.startswith("/sign-in?")
+    assert enter("Emi").get(PATH).status_code == 403

@@ -18,6 +18,7 @@ a request (identity.authorization, identity.clients), `signed_in_player` (identi
 `serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
 """
 
+import functools
 import hmac
 import logging
 import re
@@ -33,6 +34,7 @@ from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
+from identity import webhook
 from identity.apps import note_sign_in
 from identity.authorization import (
     ALWAYS_GRANTED,
@@ -76,6 +78,7 @@ from identity.oauth import (
     tester_redirect_uri,
 )
 from identity.openid import issue_id_token
+from identity.outbox import start_at_first_request
 from identity.reauthentication import address_after_sign_in, must_sign_in, session_start
 from identity.responses import (
     NO_STORE,
@@ -782,3 +785,10 @@ def create_app(overrides: dict | None = None) -> Flask:
         # Only the address: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)
     return app
+
+
+def send_messages(app: Flask) -> None:
+    """Let a process that serves the app send what is in the outbox, from its first request on."""
+    site, private = app.config["BASE_URL"], app.config["WEBHOOK_PRIVATE"] == "on"
+    to_chat = functools.partial(webhook.send, app.extensions["storage"], site, private)
+    start_at_first_request(app, {webhook.CHANNEL: to_chat})

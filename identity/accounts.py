@@ -15,7 +15,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from identity.actors import Actor, Authority, NotAllowed
+from identity.formatting import pluralize
 from identity.former_names import refuse_hoarding
+from identity.naming import name_actor
 from identity.rights import (
     Right,
     is_oneself,
@@ -25,6 +27,7 @@ from identity.rights import (
     may_unsuspend,
     only_the_command,
 )
+from identity.webhook import announce
 from storage import Storage
 from storage.errors import InvalidField, NoSuchPicture
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
@@ -78,6 +81,10 @@ class Acts:
             user.suspension, user.sessions = new, []
             for grant in user.grants.values():
                 grant.end_tokens()
+        who = name_actor(self._store, self._actor.id).title
+        length = "" if days is None else f" for {pluralize(days, 'day')}"
+        words = f"{who} suspended {user.name}{length}."
+        announce(self._store, "suspension", words, f"/users/{user_id}")
 
     def unsuspend(self, user_id: int) -> None:
         with self._store.users.edit(user_id) as user:

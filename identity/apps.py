@@ -10,8 +10,10 @@ import itertools
 from collections.abc import Iterator
 
 from identity.actors import Actor, Authority, NotAllowed
+from identity.formatting import DAY
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
+from identity.webhook import announce
 from storage import Storage
 from storage.errors import (
     AlreadyThere,
@@ -21,13 +23,15 @@ from storage.errors import (
     SaveUnconfirmed,
     StorageError,
     StorageFailed,
+    TooManyAttempts,
     TooManyClients,
 )
 from storage.kind import HOUR_MS
-from storage.kinds import COVERS
+from storage.kinds import CLIENTS, COVERS
 from storage.records import Client, Cover, User, now_ms
 from storage.users import Images
 
+GAMES_TOLD_A_DAY = 10  # of one owner, to the chat
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
 
@@ -61,13 +65,24 @@ class AppActs:
             return player.id == owner_id and may_register(player, is_open)
 
         with self._naming_other_game():
-            return self._store.clients.register(
+            client, secret = self._store.clients.register(
                 **fields,
                 owner_id=owner_id,
                 listed=trusted,
                 at_most=None if trusted or self._authority.is_command else CLIENTS_EACH,
                 before=self._authority.audited(right, "client add"),
             )
+        self._announce_waiting(client)
+        return client, secret
+
+    def _announce_waiting(self, client: Client) -> None:
+        """Tell the chat if a game waits to be listed."""
+        if CLIENTS.key("queue").of(client):
+            words, path = f"{client.name} waits to be listed.", f"/games/{client.id}"
+            with contextlib.suppress(TooManyAttempts):  # an owner may change the address often
+                owner = str(client.owner_id)
+                self._store.attempts.count("game told of", owner, GAMES_TOLD_A_DAY, DAY)
+                announce(self._store, "game", words, path)
 
     def change_client(self, client_id: str, **changes: str | list[str] | int | None) -> None:
         """Change fields of an app. Raises InvalidField, OriginTaken.
@@ -76,11 +91,14 @@ class AppActs:
         """
         with self._naming_other_game(), self._store.clients.edit(client_id) as client:
             self._authority.require(may_manage, client)
+            waited = CLIENTS.key("queue").of(client)
             is_moved = changes.get("game_url", client.game_url) != client.game_url
             if is_moved and not self._authority.has(may_list, client):
                 client.listed = client.declined = False
             for field, value in changes.items():
                 setattr(client, field, value)
+        if not waited:
+            self._announce_waiting(client)
 
     @contextlib.contextmanager
     def _naming_other_game(self) -> Iterator[None]:

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from identity.actors import Actor, Authority
 from identity.formatting import DAY
 from identity.rights import may_answer
+from identity.webhook import announce
 from storage import Storage
 from storage.errors import InvalidField
 from storage.kind import DAY_MS, Kind
 from storage.kinds import CLIENTS, REPORTS, USERS, about
 from storage.records import MODERATOR, Client, Report, User, now_ms
 from storage.repositories import Records, unchanged
-from storage.rules import check_description, refuse
+from storage.rules import REPORT_REASONS, check_description, refuse
 
 REPORTS_A_DAY = 10  # of one player
 REPORT_DAYS = 365  # after that many a report is gone, and may come again
@@ -68,6 +69,9 @@ class ReportActs:
 
         new = Report(report_id, by, about(subject), reason, text, now, expires)
         self._store.records(REPORTS).add(new, before)
+        if concerns_a_player(self._store, subject):
+            words = f"{subject.name} was reported: {REPORT_REASONS[reason].lower()}."
+            announce(self._store, "report", words, f"/admin/reports/{report_id}")
 
     def answer(self, report_id: str, text: str) -> None:
         """Close a report with a text for moderators, which may be empty. Raises AnsweredBefore."""
@@ -85,6 +89,13 @@ def check_subject(player_id: int, subject: User | Client) -> str | None:
     """Check that players do not report themselves or their own app."""
     concerned = subject.id if isinstance(subject, User) else subject.owner_id
     return "You can't report yourself or your own app." if concerned == player_id else None
+
+
+def concerns_a_player(store: Storage, subject: User | Client) -> bool:
+    """Return True if every moderator may read a report about this."""
+    is_user = isinstance(subject, User)
+    concerned = subject if is_user else store.users.find(subject.owner_id or 0)
+    return concerned is None or concerned.mod_level < MODERATOR
 
 
 def find_report(store: Storage, player: User, subject: User | Client) -> Report | None:

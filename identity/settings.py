@@ -50,10 +50,13 @@ SETTINGS = {
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "OPENID": Setting("off", "whether programs can sign players in by OpenID Connect: on or off"),
+    "WEBHOOK_PRIVATE": Setting(
+        "off", "whether the chat may be at a private address, also by http: on or off"
+    ),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
 CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
-CHOICES |= {"OPENID": ("on", "off"), "INDEX_PROFILES": ("on", "off")}
+CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on", "off"))
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
 WELCOME_LENGTH = 500  # characters
 

@@ -3,6 +3,7 @@
 from pages.account import account
 from pages.admin_apps import admin_apps
 from pages.admin_players import admin_players
+from pages.chat import chat
 from pages.developer import developer
 from pages.discovery import discovery
 from pages.documentation import documentation
@@ -22,5 +23,5 @@ from pages.tester import tester
 from pages.welcome import welcome
 
 BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
-BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview]
+BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

@@ -15,6 +15,7 @@ from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
+from identity.webhook import announce
 from pages import forms
 from pages.games import find_game_beside
 from pages.rendering import render_guest_page, render_page
@@ -83,6 +84,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
     if refusal_of_sign_up(read_invite(form), first):
         raise forms.FormRefused({}, 403)  # the page says why
     user = add_account(form, first)
+    announce(get_storage(), "player", f"New player: {user.name}.", f"/users/{user.id}")
     leads_to = local_address(form.get("next", ""))
     try:
         start_session(user, form["password"])

@@ -12,15 +12,16 @@ from forms import hidden_field
 
 import identity_server
 from identity.actors import Actor
+from identity.chat import find_webhook
 from identity.look import read_look
 from identity.openid_keys import published_keys
 from identity.passwords import hash_password
 from identity.reports import ReportActs
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
-from storage.kinds import LOOKS, NOTES, REPORTS
+from storage.kinds import LOOKS, NOTES, OUTBOX, REPORTS, WEBHOOKS
 from storage.records import ADMINISTRATOR
-from storage.site_records import Look, Note
+from storage.site_records import Look, Message, Note, Webhook
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 # Routes that read no cookie.
@@ -341,6 +342,11 @@ STAMPED = {
     "/admin/reports/<report_id>": {"answer": "Done."},
     "/admin/look": {"accent": "#7a3fb0", "seen": "<seen>"},
     "/admin/look/logo/remove": {"seen": "<seen>"},
+    "/admin/chat": {"format": "json", "events": "player", "seen": "<chat_seen>"},
+    "/admin/chat/test": {},
+    "/admin/chat/given-up": {},
+    "/admin/chat/key": {"seen": "<chat_seen>"},
+    "/admin/chat/remove": {"seen": "<chat_seen>"},
     "/admin/invitations": {"days": "7", "uses": "1"},
     "/admin/invitations/revoke": {"id": "<invite_id>"},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
@@ -399,12 +405,14 @@ def test_press_in_the_first_second_does_not_count(
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
     assert {*STAMPED, *NOT_STAMPED} == posts - {*TOKEN_PATHS, "/oauth/userinfo"}
     add_players("Another administrator", mod_level=2)
+    store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     signed = administrator_browser.issue_stamp()
     foreign = ("", "x", signed[:-10], f"x{signed}", bobs_browser.issue_stamp())
     clock.shift(0.999)
     for rule, fields in STAMPED.items():
+        things["<chat_seen>"] = str(getattr(find_webhook(store), "changed", 0))
         things["<seen>"] = str(read_look(store).changed)
         path = put_in(rule, things)
         form = {name: put_in(value, things) for name, value in fields.items()}
@@ -432,6 +440,9 @@ def test_forms_of_routes_with_a_stamp_have_one(
         user.flairs.append("Champion")
     with store.clients.edit(game.id) as client:
         client.cover = 1
+    store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
+    given_up = Message("0" * 15 + "-00000000", "chat", "player", "{}", 1, 2**45, given_up=5)
+    store.records(OUTBOX).add(given_up)
     store.records(LOOKS).put(Look("site", 1, logo=1))
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     shown = ["/", "/account", "/account/data", profile, client_page, f"{profile}/report"]
@@ -440,6 +451,7 @@ def test_forms_of_routes_with_a_stamp_have_one(
         f"/admin/reports/{report.id}",
         "/admin/invitations",
         "/admin/look",
+        "/admin/chat",
     ]
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):

@@ -1,0 +1,117 @@
+"""What administrators may do to the webhook and its messages, as in `identity.accounts`."""
+
+import contextlib
+
+from identity.actors import Actor, Authority
+from identity.outbox import MOST_WAITING
+from identity.rights import may_administer
+from identity.webhook import EVENTS, FORMATS, WEBHOOK_ID, check_address, new_key
+from storage import Storage
+from storage.errors import ChangedBefore, InvalidField, NotFound
+from storage.kinds import OUTBOX, WEBHOOKS
+from storage.records import now_ms
+from storage.rules import refuse
+from storage.site_records import Message, Webhook
+
+
+class ChatActs:
+    """What an actor does to the webhook.
+
+    All acts raise NotAllowed, StorageFailed, InvalidField, TooManyAttempts, and ChangedBefore if it
+    was changed since the time `seen`, which is 0 if there was none.
+    """
+
+    def __init__(self, store: Storage, actor: Actor) -> None:
+        self._store = store
+        self._authority = Authority(store, actor)
+
+    def save(
+        self, seen: int, url: str, format_name: str, events: list[str], private: bool
+    ) -> str | None:
+        """Save the webhook; with "" its address stays. Return the key if there is a new one."""
+        self._authority.require(may_administer)
+        if format_name not in FORMATS:
+            raise InvalidField("format", "Choose what your chat reads.")
+        if not events or not EVENTS.keys() >= set(events):
+            raise InvalidField("events", "Choose what the chat is told.")
+        old = find_webhook(self._store)
+        if url or old is None:
+            refuse("url", check_address(url, private))  # asks for the name of the host: no lock yet
+        key = new_key() if format_name == "json" and not (old and old.key) else None
+        with self._changing(seen) as webhook:
+            webhook.url, webhook.format = url or webhook.url, format_name
+            webhook.events, webhook.key = events, key or webhook.key
+        return key
+
+    def replace_key(self, seen: int) -> str:
+        """Give the webhook a new key, and return it."""
+        key = new_key()
+        with self._changing(seen) as webhook:
+            webhook.key = key
+        return key
+
+    @contextlib.contextmanager
+    def _changing(self, seen: int):
+        webhooks = self._store.records(WEBHOOKS)
+
+        def before(_: Webhook) -> None:
+            self._authority.require(may_administer)
+            if seen:
+                raise ChangedBefore
+            self._authority.audit("chat")
+
+        if find_webhook(self._store) is None:
+            new = Webhook(WEBHOOK_ID, now_ms(), "", "", [])
+            yield new
+            webhooks.add(new, before)
+            return
+        with webhooks.edit(WEBHOOK_ID) as webhook:
+            self._authority.require(may_administer)
+            if webhook.changed != seen:
+                raise ChangedBefore
+            self._authority.audit("chat")
+            webhook.changed = max(now_ms(), seen + 1)
+            yield webhook
+
+    def remove(self, seen: int) -> None:
+        """Tell the chat nothing more."""
+
+        def before(webhook: Webhook) -> None:
+            self._authority.require(may_administer)
+            if webhook.changed != seen:
+                raise ChangedBefore
+            self._authority.audit("chat")
+
+        try:
+            self._store.records(WEBHOOKS).delete(WEBHOOK_ID, before)
+        except NotFound as error:
+            raise ChangedBefore from error
+
+    def send_again(self) -> None:
+        """Try all messages that were given up once more."""
+        self._authority.require(may_administer)
+        self._authority.audit("chat")
+        for each in given_up(self._store):
+            with (
+                contextlib.suppress(NotFound),
+                self._store.records(OUTBOX).edit(each.id) as message,
+            ):
+                message.given_up, message.tries, message.due = 0, 0, now_ms()
+
+    def discard(self) -> None:
+        """Delete all messages that were given up."""
+        self._authority.require(may_administer)
+        self._authority.audit("chat")
+        for each in given_up(self._store):
+            with contextlib.suppress(NotFound):
+                self._store.records(OUTBOX).delete(each.id)
+
+
+def find_webhook(store: Storage) -> Webhook | None:
+    """Return the webhook, None without one."""
+    return store.records(WEBHOOKS).find(WEBHOOK_ID)
+
+
+def given_up(store: Storage, at_most: int = MOST_WAITING) -> list[Message]:
+    """Return the messages that were given up, the newest first."""
+    return store.records(OUTBOX).page("state", "given-up", None, at_most, newest_first=True)

@@ -1,0 +1,186 @@
+"""A webhook: one address of the community's chat, which is told what happens on the site.
+
+The address is typed by an administrator, and reached from inside the network of the server: it must
+not lead to what only this machine or its neighbours reach (server-side request forgery).
+"""
+
+import contextlib
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import json
+import re
+import secrets
+import socket
+import ssl
+import threading
+from urllib.parse import SplitResult, urlsplit
+
+from identity.outbox import NotSent, post
+from storage import Storage
+from storage.errors import StorageError
+from storage.kinds import WEBHOOKS
+from storage.records import now_ms
+from storage.site_records import Message, Webhook
+
+WEBHOOK_ID, CHANNEL = "chat", "chat"
+EVENTS = {  # as the form words them
+    "player": "New players",
+    "report": "Reports about players and their apps",
+    "game": "Games that wait to be listed",
+    "suspension": "Suspensions",
+}
+FORMATS = {"discord": "Discord", "json": "JSON, signed"}
+TIMEOUT = 5  # seconds for a whole message
+MOST_READ = 65_536  # bytes of a response
+MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()])")
+EMBEDDING = [  # IPv6 networks whose addresses lead to an IPv4 address
+    *map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")),
+    *map(ipaddress.ip_network, ("64:ff9b:1::/48", "2001::/32", "2002::/16")),
+]
+
+
+def announce(store: Storage, event: str, text: str, path: str) -> None:
+    """Tell the chat what happened, if an administrator wants that; `path` is of a page here."""
+    with contextlib.suppress(StorageError):
+        webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
+        if webhook and event in (*webhook.events, "test"):
+            post(store, CHANNEL, event, json.dumps({"text": text, "path": path}))
+
+
+# -- the address --------------------------------------------------------------------------------
+
+
+def check_address(url: str, private: bool) -> str | None:
+    """Check the address of a webhook; with `private` it may be one of this network."""
+    try:
+        parts = urlsplit(url)
+        is_complete = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_complete = False
+    if not is_complete or len(url) > 500 or not re.fullmatch(r"[!-~]+", url):
+        return "Copy the whole address from your chat."
+    if parts.username is not None or parts.password is not None:
+        return "Use an address without a name and a password."
+    if parts.scheme != "https" and not (private and parts.scheme == "http"):
+        return "Start with https://."
+    try:
+        resolve(parts, private)
+    except NotSent as error:
+        return f"{error} Use another address."
+    return None
+
+
+def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
+    """Return the family and the address to connect to, resolved once. Raises NotSent."""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotSent("No such host was found.") from error
+    for _, _, _, _, address in found:
+        if not private and not is_public(address[0]):
+            raise NotSent("The host is in a private network.")
+    family, _, _, _, address = found[0]
+    return family, address
+
+
+def is_public(address: str) -> bool:
+    """Return True for an address of the internet, which leads nowhere else."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if ip.version == 6 and any(ip in network for network in EMBEDDING):
+        return False
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
+
+
+# -- sending ------------------------------------------------------------------------------------
+
+
+def send(store: Storage, site: str, private: bool, message: Message) -> None:
+    """Send a message to the webhook of now; one without a webhook is done. Raises NotSent."""
+    webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
+    if webhook is not None:
+        status, headers = deliver(webhook, private, *content_of(webhook, site, message))
+        if status == 429:
+            wait = headers.get("Retry-After", "")
+            seconds = int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60
+            raise NotSent("It asked to wait.", seconds)
+        if not 200 <= status < 300:
+            raise NotSent(f"It answered with the status {status}.")
+
+
+def content_of(webhook: Webhook, site: str, message: Message) -> tuple[bytes, dict[str, str]]:
+    """Return the body of a message in the webhook's format, and the headers for it."""
+    values = json.loads(message.body)
+    text, url = values["text"], site + values["path"]
+    headers = {"Content-Type": "application/json", "User-Agent": "Identity-Server"}
+    if webhook.format == "discord":
+        escaped = MARKDOWN.sub(r"\\\1", text)  # no name becomes a link, or is mentioned
+        content = f"{escaped} <{url}>"[:2000]
+        return json.dumps({"content": content, "allowed_mentions": {"parse": []}}).encode(), headers
+    values = {"id": message.id, "event": message.event, "time": message.created, "site": site}
+    body, time = json.dumps(values | {"text": text, "url": url}).encode(), str(now_ms() // 1000)
+    headers["X-Identity-Timestamp"] = time
+    headers["X-Identity-Signature"] = f"sha256={sign(webhook.key, time, body)}"
+    return body, headers
+
+
+def sign(key: str, time: str, body: bytes) -> str:
+    """Return the HMAC with SHA-256, in hex, of the time in seconds, a full stop and the body."""
+    return hmac.new(key.encode(), f"{time}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def new_key() -> str:
+    """Return a new key for `sign`."""
+    return secrets.token_urlsafe(32)
+
+
+def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tuple[int, dict]:
+    """Post a body to the webhook, at the address that was checked. Raises NotSent.
+
+    Redirects are not followed. A timer closes the socket, because its own timeout is one of each
+    read: a server that sends a byte every few seconds would hold the thread.
+    """
+    parts = urlsplit(webhook.url)
+    if problem := check_scheme(parts, private):
+        raise NotSent(problem)
+    family, address = resolve(parts, private)
+    with socket.socket(family, socket.SOCK_STREAM) as connected, connected.dup() as same:
+        timer = threading.Timer(TIMEOUT, end, [same])  # TLS takes the socket itself over
+        timer.start()
+        try:
+            connected.settimeout(TIMEOUT)
+            connected.connect(address)
+            return exchange(connected, parts, body, headers)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, ssl.SSLError) else type(error).__name__
+            raise NotSent(f"It could not be reached ({reason}).") from error
+        finally:
+            timer.cancel()
+
+
+def check_scheme(parts: SplitResult, private: bool) -> str | None:
+    is_allowed = parts.scheme == "https" or (private and parts.scheme == "http")
+    return None if is_allowed else "The address does not start with https://."
+
+
+def end(connected: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
+
+
+def exchange(
+    connected: socket.socket, parts: SplitResult, body: bytes, headers: dict[str, str]
+) -> tuple[int, dict]:
+    """Send the request and return the status and the headers of the response."""
+    connection = http.client.HTTPConnection(parts.hostname, parts.port)
+    if parts.scheme == "https":  # verified for the name, wherever it led
+        context = ssl.create_default_context()
+        connected = context.wrap_socket(connected, server_hostname=parts.hostname)
+    connection.sock = connected
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    connection.request("POST", path, body, headers | {"Connection": "close"})
+    response = connection.getresponse()
+    response.read(MOST_READ)
+    return response.status, response.headers

@@ -784,6 +784,10 @@ def create_app(overrides: dict | None = None) -> Flask:
     if settings["PROXIES"]:
         # Only the address: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)
+    if settings["METRICS"] != "off":
+        from identity.metrics import Metered  # its package is an extra
+
+        app.wsgi_app = Metered(app, api_views, settings["METRICS"])
     return app
 
 

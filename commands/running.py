@@ -1,11 +1,14 @@
 """`identity-server serve` and `settings`."""
 
 import contextlib
+import glob
 import os
 import re
 import shlex
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
@@ -122,10 +125,25 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
     os.chdir(ROOT)
     # Memory that an upload freed returns to the system, whichever thread it was in: mallopt(3).
     variables = {"MALLOC_MMAP_THRESHOLD_": str(128 * 2**10)} | os.environ | passed
+    if values["METRICS"] != "off":
+        variables["PROMETHEUS_MULTIPROC_DIR"] = make_metrics_folder()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     options = [f"--bind={host}:{port}", f"--workers={workers or cores}", f"--threads={threads}"]
     program = [sys.executable, "-m", *SERVER_MODULES[server]]
     os.execve(sys.executable, [*program, *options, "wsgi:application"], variables)
+
+
+def make_metrics_folder() -> str:
+    """Return a new folder for the metrics of the workers, in memory if the system has a place.
+
+    Those of servers that have ended are removed. The server gets this process and its id by exec.
+    """
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    for path in glob.glob(f"{place}/identity-server-*-*"):
+        is_running = os.path.exists(f"/proc/{path.split('-')[-2]}")
+        if os.stat(path, follow_symlinks=False).st_uid == os.geteuid() and not is_running:
+            shutil.rmtree(path, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"identity-server-{os.getpid()}-", dir=place)
 
 
 def offer_first_account(store: Storage, base_url: str) -> None:
@@ -155,6 +173,8 @@ def settings(bind: tuple[str, int], server: str) -> None:
     for name, setting in SETTINGS.items():
         origin = "environment" if f"IDENTITY_{name}" in os.environ else "default"
         value = mask_url(values[name]) if name == "STORAGE" else values[name]
+        if name == "METRICS" and value not in ("on", "off"):
+            value = "***"
         click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {setting.help}")
     for each in check_environment(values, bind, server):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

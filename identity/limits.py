@@ -4,7 +4,7 @@ import contextlib
 import ipaddress
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from flask import request
@@ -127,6 +127,8 @@ class ConcurrencyLimit:
         self._held: Counter[str] = Counter()
         self._one_waits = False  # for its holders; only one, because it occupies a thread
         self._running = threading.Semaphore(running)
+        self._all = running + waiting
+        self.on_change: Callable[[int], object] = lambda taken: None  # for identity.metrics
 
     @contextlib.contextmanager
     def place(self, holders: Mapping[str, int]) -> Iterator[None]:
@@ -139,6 +141,7 @@ class ConcurrencyLimit:
             if not self._free:
                 raise Busy
             self._free -= 1
+            self.on_change(self._all - self._free)
             self._held += Counter(holders.keys())
         try:
             with self._running:
@@ -146,6 +149,7 @@ class ConcurrencyLimit:
         finally:
             with self._changed:
                 self._free += 1
+                self.on_change(self._all - self._free)
                 self._held -= Counter(holders.keys())  # which drops what holds none
                 self._changed.notify_all()
 

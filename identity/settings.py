@@ -53,11 +53,15 @@ SETTINGS = {
     "WEBHOOK_PRIVATE": Setting(
         "off", "whether the chat may be at a private address, also by http: on or off"
     ),
+    "METRICS": Setting(
+        "off", "whether /metrics answers: off, on for loopback clients, or a bearer token"
+    ),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
 CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
 CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on", "off"))
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,200}=*")  # RFC 6750 2.1
 WELCOME_LENGTH = 500  # characters
 
 
@@ -95,6 +99,8 @@ def read_settings(overrides: dict | None = None) -> dict:
             raise SettingError(name, expected)
     if config["OPENID"] == "on":
         _check_openid(config["BASE_URL"])
+    if config["METRICS"] != "off":
+        _check_metrics(config["METRICS"])
     return config
 
 
@@ -117,6 +123,16 @@ def _check_openid(base_url: str) -> None:
     if find_spec("cryptography") is None:
         fix = "pip install 'identity-server[openid]', or set IDENTITY_OPENID=off"
         raise SettingError("OPENID", f"is on, and needs the package cryptography: {fix}")
+
+
+def _check_metrics(value: str) -> None:
+    """Raise SettingError if there can be no metrics."""
+    if value != "on" and not TOKEN.fullmatch(value):  # which is a secret, and not shown
+        expected = "expected off, on, or a token of 16 characters or more (openssl rand -hex 24)"
+        raise SettingError("METRICS", f"cannot be used, {expected}")
+    if find_spec("prometheus_client") is None:
+        fix = "pip install 'identity-server[metrics]', or set IDENTITY_METRICS=off"
+        raise SettingError("METRICS", f"is set, and needs the package prometheus-client: {fix}")
 
 
 def _read_base_url(url: str) -> str:

@@ -121,7 +121,7 @@ def test_compose_file_starts_nginx_and_both_servers():
         assert re.search(pattern, SITE), pattern
         assert "127.0.0.1" not in replacement or replacement == upstream
     assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
-    assert "-e '.[postgresql,fast,openid]'" in DOCKERFILE
+    assert "-e '.[postgresql,fast,openid,metrics]'" in DOCKERFILE
 
 
 # -- what systemd says ----------------------------------------------------------------------------

@@ -78,7 +78,7 @@ from identity.oauth import (
     tester_redirect_uri,
 )
 from identity.openid import issue_id_token
-from identity.outbox import start_at_first_request
+from identity.outbox import CHANNEL, start_at_first_request
 from identity.reauthentication import address_after_sign_in, must_sign_in, session_start
 from identity.responses import (
     NO_STORE,
@@ -795,4 +795,4 @@ def send_messages(app: Flask) -> None:
     """Let a process that serves the app send what is in the outbox, from its first request on."""
     site, private = app.config["BASE_URL"], app.config["WEBHOOK_PRIVATE"] == "on"
     to_chat = functools.partial(webhook.send, app.extensions["storage"], site, private)
-    start_at_first_request(app, {webhook.CHANNEL: to_chat})
+    start_at_first_request(app, {CHANNEL: to_chat})

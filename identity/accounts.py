@@ -18,6 +18,7 @@ from identity.actors import Actor, Authority, NotAllowed
 from identity.formatting import pluralize
 from identity.former_names import refuse_hoarding
 from identity.naming import name_actor
+from identity.outbox import announce
 from identity.rights import (
     Right,
     is_oneself,
@@ -27,7 +28,6 @@ from identity.rights import (
     may_unsuspend,
     only_the_command,
 )
-from identity.webhook import announce
 from storage import Storage
 from storage.errors import InvalidField, NoSuchPicture
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from identity.actors import Actor, Authority, NotAllowed
 from identity.formatting import DAY
 from identity.naming import name_owner
+from identity.outbox import announce
 from identity.rights import may_administer, may_list, may_manage, may_register
-from identity.webhook import announce
 from storage import Storage
 from storage.errors import (
     AlreadyThere,

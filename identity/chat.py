@@ -3,9 +3,9 @@
 import contextlib
 
 from identity.actors import Actor, Authority
-from identity.outbox import MOST_WAITING
+from identity.outbox import MOST_WAITING, WEBHOOK_ID
 from identity.rights import may_administer
-from identity.webhook import EVENTS, FORMATS, WEBHOOK_ID, check_address, new_key
+from identity.webhook import EVENTS, FORMATS, check_address, new_key
 from storage import Storage
 from storage.errors import ChangedBefore, InvalidField, NotFound
 from storage.kinds import OUTBOX, WEBHOOKS

@@ -7,19 +7,22 @@ that it was there before.
 """
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Callable
-
-from flask import Flask
+from typing import TYPE_CHECKING
 
 from storage import Storage
 from storage.errors import NotFound, StorageError
 from storage.kind import DAY_MS
-from storage.kinds import OUTBOX
+from storage.kinds import OUTBOX, WEBHOOKS
 from storage.records import now_ms
 from storage.repositories import new_time_id
 from storage.site_records import Message
+
+if TYPE_CHECKING:  # the command starts without it
+    from flask import Flask
 
 INTERVAL = 5  # seconds between two looks at what others left
 LEASE = 60_000  # milliseconds
@@ -27,6 +30,7 @@ DELAYS = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds before each further tr
 KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages; further ones are dropped
 LOOKED_AT = 200  # messages at a time
+WEBHOOK_ID, CHANNEL = "chat", "chat"  # of the community's chat
 LATEST = 3600  # seconds that a receiver may ask to wait
 LOG = logging.getLogger(__name__)
 
@@ -53,6 +57,14 @@ def post(store: Storage, channel: str, event: str, body: str) -> None:
         outbox.add(Message(new_time_id(now), channel, event, body, now, expires, due=now))
     except StorageError as error:
         LOG.error("a message is dropped: %s", error)
+
+
+def announce(store: Storage, event: str, text: str, path: str) -> None:
+    """Tell the chat what happened, if an administrator wants that; `path` is of a page here."""
+    with contextlib.suppress(StorageError):
+        webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
+        if webhook and event in (*webhook.events, "test"):
+            post(store, CHANNEL, event, json.dumps({"text": text, "path": path}))
 
 
 def send_due(store: Storage, channels: dict[str, Send]) -> None:
@@ -95,7 +107,7 @@ def note_failure(message: Message, error: NotSent) -> None:
     message.tries += 1
 
 
-def start_at_first_request(app: Flask, channels: dict[str, Send]) -> None:
+def start_at_first_request(app: "Flask", channels: dict[str, Send]) -> None:
     """Start the thread that sends as this process gets its first request, so after a fork."""
     inner = app.wsgi_app
 

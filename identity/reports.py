@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from identity.actors import Actor, Authority
 from identity.formatting import DAY
+from identity.outbox import announce
 from identity.rights import may_answer
-from identity.webhook import announce
 from storage import Storage
 from storage.errors import InvalidField
 from storage.kind import DAY_MS, Kind

@@ -17,14 +17,12 @@ import ssl
 import threading
 from urllib.parse import SplitResult, urlsplit
 
-from identity.outbox import NotSent, post
+from identity.outbox import WEBHOOK_ID, NotSent
 from storage import Storage
-from storage.errors import StorageError
 from storage.kinds import WEBHOOKS
 from storage.records import now_ms
 from storage.site_records import Message, Webhook
 
-WEBHOOK_ID, CHANNEL = "chat", "chat"
 EVENTS = {  # as the form words them
     "player": "New players",
     "report": "Reports about players and their apps",
@@ -39,14 +37,6 @@ EMBEDDING = [  # IPv6 networks whose addresses lead to an IPv4 address
     *map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")),
     *map(ipaddress.ip_network, ("64:ff9b:1::/48", "2001::/32", "2002::/16")),
 ]
-
-
-def announce(store: Storage, event: str, text: str, path: str) -> None:
-    """Tell the chat what happened, if an administrator wants that; `path` is of a page here."""
-    with contextlib.suppress(StorageError):
-        webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
-        if webhook and event in (*webhook.events, "test"):
-            post(store, CHANNEL, event, json.dumps({"text": text, "path": path}))
 
 
 # -- the address --------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from werkzeug.wrappers import Response
 
 from identity.chat import ChatActs, find_webhook, given_up
 from identity.context import get_storage
-from identity.webhook import EVENTS, FORMATS, announce
+from identity.outbox import announce
+from identity.webhook import EVENTS, FORMATS
 from pages.admin import render_desk, require_administrator
 from pages.forms import form_view, redirect_with_notice
 from pages.moderation import actor_of

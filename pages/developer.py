@@ -202,7 +202,7 @@ def client_page(
         owner=owner,
         secret=secret,
         may_hand_over=may_administer(player),
-        typed_owner=request.form.get("owner", ""),
+        typed_owner=request.form.get("owner", "") if "owner" in problems else "",
         last_used=format_ago(client.used) if client.used else "not yet",
         warning=warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,

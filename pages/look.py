@@ -40,7 +40,8 @@ def show_look() -> str:
 
 def look_page(player: User, problems: dict[str, str]) -> str:
     """Return the page, with what was typed, and the accent in both themes."""
-    kept, form = read_look(get_storage()), request.form
+    kept = read_look(get_storage())
+    form = {} if "logo" in problems else request.form  # which may be too large to be read again
     typed = {"welcome": welcome_of(kept), "contact": contact_of(kept), "accent": kept.accent}
     typed |= {name: form[name] for name in typed if name in form}
     try:

@@ -12,10 +12,10 @@ from identity.formatting import DATE_AND_TIME, DAY, format_time
 from identity.invitations import audit_sign_up
 from identity.limits import Busy, client_address, limits_of_address, password_place, refund_attempts
 from identity.links import is_first_account_invite
+from identity.outbox import announce
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
-from identity.webhook import announce
 from pages import forms
 from pages.games import find_game_beside
 from pages.rendering import render_guest_page, render_page

@@ -34,8 +34,13 @@ def save(browser, seen: int, **fields: str):
 
 
 def upload(browser, content: bytes, seen: int = 0):
-    form = {"logo": (io.BytesIO(content), "logo"), "seen": str(seen)}
-    return browser.post(f"{PATH}/logo", data=form)
+    head = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}'
+    fields = head.format("seen", f"{seen}\r\n") + head.format('logo"; filename="x', "")
+    return browser.post(
+        f"{PATH}/logo",
+        data=fields.encode() + content + b"\r\n--x--\r\n",
+        content_type="multipart/form-data; boundary=x",
+    )
 
 
 def png(size: tuple[int, int] = (300, 200), colour=(255, 0, 0, 0)) -> bytes:

@@ -5,7 +5,7 @@ import re
 from flask import Blueprint, request
 
 from identity.context import get_storage
-from identity.formatting import DATE_AND_TIME, format_time
+from identity.formatting import DATE, format_time
 from identity.naming import name_actor
 from identity.reports import shown_to
 from pages.admin import render_desk
@@ -144,4 +144,4 @@ def format_end(user: User) -> str:
     if not user.suspended:
         return ""
     until = user.suspension.until
-    return "No end" if until is None else format_time(until, DATE_AND_TIME)
+    return "No end" if until is None else format_time(until, DATE)

@@ -1,0 +1,420 @@
+"""The webhook that tells the community's chat what happens, and its outbox."""
+
+import contextlib
+import hashlib
+import hmac
+import http.server
+import json
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from forms import problems_of, text_of
+
+from identity import webhook as webhooks
+from identity.actors import Actor, NotAllowed
+from identity.apps import AppActs
+from identity.chat import ChatActs
+from identity.outbox import DELAYS, LEASE, MOST_WAITING, NotSent, announce, post, send_due
+from identity.reports import ReportActs
+from identity.webhook import check_address, deliver, is_public, send
+from storage.kinds import OUTBOX, WEBHOOKS
+from storage.records import ADMINISTRATOR, MODERATOR, now_ms
+from storage.site_records import Webhook
+
+PATH = "/admin/chat"
+SITE = "https://id.example.org"
+EVENTS = ["player", "report", "game", "suspension"]
+
+
+class Chat:
+    """A chat on this machine that keeps what it is sent, and responds as it is told."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.received: list[tuple[dict, bytes]] = []
+        self.status, self.headers, self.drip = 204, {}, 0.0
+        chat = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                chat.received.append((dict(self.headers), body))
+                with contextlib.suppress(OSError):
+                    if chat.drip:
+                        for _ in range(40):
+                            self.wfile.write(b"H")
+                            time.sleep(chat.drip)
+                    self.send_response(chat.status)
+                    for each in chat.headers.items():
+                        self.send_header(*each)
+                    self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if context:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def chat():
+    chat = Chat()
+    yield chat
+    chat.close()
+
+
+@pytest.fixture
+def tell(storage, chat):
+    """A function that connects the storage to the chat, in a format, and returns the sender."""
+
+    def tell(format_name: str = "json", events: list[str] = EVENTS):
+        url = f"http://127.0.0.1:{chat.port}/hook?x=1"
+        storage.records(WEBHOOKS).add(Webhook("chat", 5, url, format_name, events, "the key"))
+        return {"chat": lambda message: send(storage, SITE, True, message)}
+
+    return tell
+
+
+def waiting(storage, state: str = "waiting") -> list:
+    return storage.records(OUTBOX).page("state", state)
+
+
+def make_due(storage) -> None:
+    """Let the time until the next try pass."""
+    for each in waiting(storage):
+        with storage.records(OUTBOX).edit(each.id) as message:
+            message.due = now_ms()
+
+
+# -- sending --------------------------------------------------------------------------------------
+
+
+def test_signed_json_is_delivered_once(storage, chat, tell):
+    channels = tell()
+    announce(storage, "player", "New player: Ada.", "/users/7")
+    [message] = waiting(storage)
+    send_due(storage, channels)
+    send_due(storage, channels)
+    assert waiting(storage) == []
+    [(headers, body)] = chat.received
+    assert json.loads(body) == {
+        "id": message.id,
+        "event": "player",
+        "time": message.created,
+        "site": SITE,
+        "text": "New player: Ada.",
+        "url": f"{SITE}/users/7",
+    }
+    stamp = headers["X-Identity-Timestamp"]
+    signed = hmac.new(b"the key", f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    assert headers["X-Identity-Signature"] == f"sha256={signed}"
+    assert abs(int(stamp) - time.time()) < 60
+
+
+def test_names_mention_and_format_nothing_in_discord(storage, chat, tell):
+    channels = tell("discord")
+    announce(storage, "player", "New player: @everyone _x_ [a](b) <@1>.", "/users/7")
+    send_due(storage, channels)
+    [(_, body)] = chat.received
+    sent = json.loads(body)
+    assert sent["allowed_mentions"] == {"parse": []}
+    assert sent["content"] == (
+        "New player: \\@everyone \\_x\\_ \\[a\\]\\(b\\) \\<\\@1\\>. <https://id.example.org/users/7>"
+    )
+
+
+def test_only_chosen_events_are_told(storage, tell):
+    tell(events=["report"])
+    announce(storage, "player", "x", "/")
+    assert waiting(storage) == []
+    announce(storage, "report", "x", "/")
+    assert len(waiting(storage)) == 1
+
+
+def test_failed_message_is_tried_again_and_then_given_up(storage, chat, tell, subtests):
+    channels, chat.status = tell(), 500
+    announce(storage, "player", "x", "/")
+    for number, delay in enumerate(DELAYS):
+        with subtests.test(number=number):
+            send_due(storage, channels)
+            [message] = waiting(storage)
+            assert (message.tries, message.problem) == (
+                number + 1,
+                "It answered with the status 500.",
+            )
+            assert delay * 1000 - 5000 < message.due - now_ms() <= delay * 1000
+            send_due(storage, channels)  # not yet
+            assert len(chat.received) == number + 1
+            make_due(storage)
+    send_due(storage, channels)
+    [message] = waiting(storage, "given-up")
+    assert waiting(storage) == [] and message.problem
+    chat.status = 200
+    storage.users.register("Boss", "", "", ADMINISTRATOR)
+    ChatActs(storage, Actor(1)).send_again()
+    send_due(storage, channels)
+    assert waiting(storage) == waiting(storage, "given-up") == []
+
+
+def test_chat_may_ask_to_wait(storage, chat, tell):
+    channels, chat.status, chat.headers = tell(), 429, {"Retry-After": "30"}
+    announce(storage, "player", "x", "/")
+    announce(storage, "player", "y", "/")
+    send_due(storage, channels)
+    first, second = waiting(storage)
+    assert first.tries == second.tries == 0 and 25_000 < first.due - now_ms() <= 30_000
+    assert len(chat.received) == 1  # the second waited for the first
+
+
+def test_redirect_is_not_followed(storage, chat, tell):
+    channels, chat.status = tell(), 302
+    chat.headers = {"Location": f"http://127.0.0.1:{chat.port}/elsewhere"}
+    announce(storage, "player", "x", "/")
+    send_due(storage, channels)
+    assert "status 302" in waiting(storage)[0].problem and len(chat.received) == 1
+
+
+@pytest.mark.live
+def test_slow_response_ends_after_five_seconds(storage, chat, tell, monkeypatch):
+    """Each byte comes soon enough; the limit is one of the whole message."""
+    monkeypatch.setattr(webhooks, "TIMEOUT", 1)
+    channels, chat.drip = tell(), 0.3
+    announce(storage, "player", "x", "/")
+    started = time.monotonic()
+    send_due(storage, channels)
+    assert time.monotonic() - started < 4
+    assert "could not be reached" in waiting(storage)[0].problem
+
+
+def test_racing_senders_send_a_message_once(storage, chat, tell):
+    channels = tell()
+    for _ in range(10):
+        announce(storage, "player", "x", "/")
+    threads = [threading.Thread(target=send_due, args=(storage, channels)) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(chat.received) == 10 and waiting(storage) == []
+
+
+def test_message_of_a_killed_sender_is_sent_by_another(storage, chat, tell):
+    channels = tell()
+    announce(storage, "player", "x", "/")
+
+    def die(_) -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        send_due(storage, {"chat": die})
+    send_due(storage, channels)
+    assert chat.received == []  # it may still be sending
+    [message] = waiting(storage)
+    assert 0 < message.due - now_ms() <= LEASE
+    make_due(storage)
+    send_due(storage, channels)
+    assert len(chat.received) == 1
+
+
+def test_full_outbox_drops_messages_and_fails_nobody(storage, tell, monkeypatch):
+    tell()
+    monkeypatch.setattr("identity.outbox.MOST_WAITING", 2)
+    for _ in range(5):
+        announce(storage, "player", "x", "/")
+    assert len(waiting(storage)) == 2 < MOST_WAITING
+
+
+def test_outbox_that_cannot_be_saved_fails_nobody(store, caplog):
+    folder = Path(store.layout.path("outbox"))
+    folder.rmdir()
+    folder.touch()
+    post(store, "chat", "player", "{}")
+    assert "a message is dropped" in caplog.text
+
+
+# -- the address ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1"),
+        *("0.0.0.0", "224.0.0.1", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
+        *("::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1", "2001:db8::1"),
+        *("::ffff:8.8.8.8", "::ffff:127.0.0.1", "::8.8.8.8", "64:ff9b::808:808", "2002:808:808::"),
+        *("2001:0:808:808::", "64:ff9b:1::808:808", "::ffff:0:808:808"),
+    ],
+)
+def test_address_inside_a_network_is_refused(address):
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "162.159.128.233", "2606:4700::1111"])
+def test_address_of_the_internet_is_accepted(address):
+    assert is_public(address)
+
+
+def test_bad_addresses_are_refused(monkeypatch):
+    found = {"good.example": ["8.8.8.8"], "mixed.example": ["8.8.8.8", "10.0.0.1"]}
+
+    def resolve(host, port, **_):
+        if host not in found:
+            raise socket.gaierror
+        return [(socket.AF_INET, 1, 6, "", (each, port)) for each in found[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert check_address("https://good.example/x?y=1", private=False) is None
+    for url in (
+        *("", "good.example", "http://good.example/", "ftp://good.example/", "https:///x"),
+        *("https://mixed.example/", "https://gone.example/", "https://a:b@good.example/"),
+        *("https://good.example:0/", "https://good.example:99999/", "https://good.example/ä"),
+        *("https://good.example/\nHost: x", f"https://good.example/{'x' * 500}", "https://[::1/"),
+    ):
+        assert check_address(url, private=False), url
+    assert check_address("http://mixed.example/", private=True) is None
+
+
+def test_address_is_checked_again_at_each_message(storage, chat, tell):
+    """The setting was turned off, or the name leads elsewhere since."""
+    tell()
+    announce(storage, "player", "x", "/")
+    send_due(storage, {"chat": lambda message: send(storage, SITE, False, message)})
+    assert "https" in waiting(storage)[0].problem and chat.received == []
+    kept = Webhook("chat", 5, "https://127.0.0.1/", "json", EVENTS, "k")
+    with pytest.raises(NotSent, match="private network"):
+        deliver(kept, False, b"", {})
+
+
+@pytest.mark.live
+def test_certificate_of_another_name_is_refused(tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", key, "-out", certificate, "-subj", "/CN=other.example"]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    chat = Chat(context)
+    kept = Webhook("chat", 5, f"https://localhost:{chat.port}/", "json", EVENTS, "k")
+    with pytest.raises(NotSent, match="CERTIFICATE_VERIFY_FAILED"):
+        deliver(kept, True, b"{}", {})
+    chat.close()
+    assert chat.received == []
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def told(store) -> list[tuple[str, str]]:
+    """Return the events and texts in the outbox, and empty it."""
+    found = []
+    for each in store.records(OUTBOX).page("state", "waiting"):
+        found.append((each.event, json.loads(each.body)["text"]))
+        store.records(OUTBOX).delete(each.id)
+    return found
+
+
+def test_acts_tell_the_chat(app, store, enter, add_players):
+    app.config["SIGN_UP"] = "open"
+    store.records(WEBHOOKS).add(Webhook("chat", 5, "https://x.example/", "json", EVENTS, "k"))
+    boss = enter("Boss", ADMINISTRATOR)
+    form = {"name": "Grace", "email": "", "password": "three random words"}
+    boss.get("/sign-up")
+    assert app.test_client().post("/sign-up", data=form).status_code == 303
+    grace = store.users.find_by_login("Grace")
+    assert told(store) == [("player", "New player: Grace.")]
+    [warden, bob] = add_players("Warden", mod_level=MODERATOR) + add_players("Bob")
+    acts = ReportActs(store, Actor(bob.id))
+    acts.report(grace, "spam", "Secret words.")
+    acts.report(warden, "spam", "")  # only administrators read it
+    assert told(store) == [("report", "Grace was reported: spam.")]
+    apps = AppActs(store, Actor(bob.id))
+    fields = {"name": "Kart", "redirect_uris": [], "game_url": "https://kart.example/"}
+    game, _ = apps.register_client(bob.id, True, **fields)
+    for number in range(40):  # a member who wants to fill the channel
+        url = None if number % 2 == 0 else f"https://kart{number}.example/"
+        apps.change_client(game.id, game_url=url)
+    found = told(store)
+    assert set(found) == {("game", "Kart waits to be listed.")} and len(found) == 10
+    boss.post(f"/users/{grace.id}/suspend", data={"length": "1 week", "reason": "Private."})
+    assert told(store) == [("suspension", "Boss suspended Grace for 7 days.")]
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def save(browser, seen: int = 0, **fields):
+    form = {"url": "https://chat.example/secret", "format": "json", "events": ["player"]}
+    return browser.post(PATH, data=form | {"seen": seen} | fields)
+
+
+@pytest.fixture
+def boss(enter, monkeypatch):
+    """The browser of an administrator; every host is on the internet."""
+    address = [(socket.AF_INET, 1, 6, "", ("8.8.8.8", 443))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: address)
+    return enter("Boss", ADMINISTRATOR)
+
+
+def test_secrets_are_shown_once_or_never(store, boss):
+    page = save(boss)
+    key = store.records(WEBHOOKS).read("chat").key
+    assert (page.status_code, page.text.count(key), "/secret" in page.text) == (201, 1, False)
+    page = boss.get(PATH)
+    assert "chat.example" in page.text and "/secret" not in page.text and key not in page.text
+    changed = store.records(WEBHOOKS).read("chat").changed
+    assert save(boss, changed, url="", events=["report"]).status_code == 303
+    kept = store.records(WEBHOOKS).read("chat")
+    assert (kept.url, kept.key, kept.events) == ("https://chat.example/secret", key, ["report"])
+    page = boss.post(f"{PATH}/key", data={"seen": kept.changed})
+    assert page.status_code == 201 and store.records(WEBHOOKS).read("chat").key in page.text
+    assert boss.post(f"{PATH}/remove", data={"seen": kept.changed}).status_code == 409
+    kept = store.records(WEBHOOKS).read("chat")
+    assert boss.post(f"{PATH}/remove", data={"seen": kept.changed}).status_code == 303
+    assert store.records(WEBHOOKS).ids() == []
+    assert not any("secret" in str(line) for line in store.audit.read())
+
+
+def test_second_administrator_is_told(store, boss, enter):
+    chief = enter("Chief", ADMINISTRATOR)
+    save(boss)
+    for seen in (0, 5):
+        page = save(chief, seen, events=["report"])
+        assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
+    assert store.records(WEBHOOKS).read("chat").events == ["player"]
+
+
+def test_bad_form_changes_nothing(store, boss, subtests):
+    for field, value in (("url", "x"), ("format", "xml"), ("events", []), ("events", ["all"])):
+        with subtests.test(field, value=value):
+            page = save(boss, **{field: value})
+            assert (page.status_code, list(problems_of(page))) == (400, [field])
+    assert store.records(WEBHOOKS).ids() == []
+
+
+def test_test_message_is_sent_whatever_is_chosen(store, boss):
+    save(boss)
+    assert boss.post(f"{PATH}/test").status_code == 303
+    assert [event for event, _ in told(store)] == ["test"]
+
+
+def test_only_administrators_reach_it(store, boss, enter, add_players):
+    save(boss)
+    warden = enter("Warden", MODERATOR)
+    posts = [warden.post(f"{PATH}{each}") for each in ("", "/key", "/remove", "/test", "/given-up")]
+    assert {each.status_code for each in (warden.get(PATH), *posts)} == {403}
+    [demoted] = add_players("Demoted", mod_level=MODERATOR)
+    acts = ChatActs(store, Actor(demoted.id))
+    for act in (acts.send_again, acts.discard, lambda: acts.remove(0)):
+        with pytest.raises(NotAllowed):
+            act()

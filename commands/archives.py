@@ -1,19 +1,18 @@
 """`identity-server backup`, `restore`, `copy`, `export` and `import`."""
 
 import contextlib
-import os
 
 import click
 
 from commands import installation_place, open_installation, read_url
-from commands.nightly import copy_away, nightly_path, remove_old
+from commands.nightly import copy_away, nightly_path, remove_old, remove_unfinished
 from commands.printing import clear_progress, echo, show_progress
 from identity.actors import COMMAND
 from identity.formatting import pluralize
 from identity.statistics import note_backup
 from storage import Storage, archive, copying, mask_url
 from storage.errors import StorageError
-from storage.files import translate_os_errors
+from storage.files import replace_durably, translate_os_errors
 from storage.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
@@ -79,20 +78,22 @@ def backup(file: str | None, nightly: str | None, then: str | None) -> None:
 
 
 def pack_nightly(store: Storage, nightly: str, then: str | None) -> None:
-    """Make today's archive in place of an earlier one of today, and copy it away."""
-    path, left_out = nightly_path(nightly), None
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{path}.new")  # of one that was killed
+    """Make today's archive in place of an earlier one of today, and copy it away.
+
+    Of an incomplete one no other archive makes room: an older one may have what is left out.
+    """
+    path = nightly_path(nightly)
+    remove_unfinished(nightly)
     try:
         pack(store, f"{path}.new")
-    except click.ClickException as error:  # the rest is worth keeping
-        left_out = error
+    except click.ClickException:
+        with translate_os_errors():
+            replace_durably(f"{path}.new", nightly_path(nightly, "incomplete"))
+        raise
     with translate_os_errors():
-        os.replace(f"{path}.new", path)
+        replace_durably(f"{path}.new", path)
         remove_old(nightly)
     copy_away(then, path)
-    if left_out:
-        raise left_out
 
 
 def pack(store: Storage, file: str) -> None:

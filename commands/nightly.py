@@ -2,19 +2,23 @@
 
 import contextlib
 import datetime
+import glob
 import os
 import re
 import subprocess
+import time
 
 import click
 
 DAILY, WEEKLY = 7, 4
+UNFINISHED = re.compile(r"\.?identity-[0-9-]{10}\.tar\.gz\.new(\.[0-9a-f]+)?")
+UNFINISHED_AGE = 86_400  # seconds
 ARCHIVE = re.compile(r"identity-([0-9]{4}-[0-9]{2}-[0-9]{2})\.tar\.gz")
 
 
-def nightly_path(folder: str) -> str:
+def nightly_path(folder: str, kind: str = "identity") -> str:
     """Return the path of today's archive; days are those of UTC."""
-    return os.path.join(folder, f"identity-{datetime.datetime.now(datetime.UTC):%F}.tar.gz")
+    return os.path.join(folder, f"{kind}-{datetime.datetime.now(datetime.UTC):%F}.tar.gz")
 
 
 def days_kept(days: set[datetime.date]) -> set[datetime.date]:
@@ -37,11 +41,20 @@ def remove_old(folder: str) -> None:
         os.unlink(os.path.join(folder, days[day]))
 
 
+def remove_unfinished(folder: str) -> None:
+    """Remove what backups that were killed have left, and no other one is writing."""
+    for path in glob.glob(f"{glob.escape(folder)}/*.tar.gz.new*", include_hidden=True):
+        is_old = path.endswith(".new") or time.time() - os.stat(path).st_mtime > UNFINISHED_AGE
+        if UNFINISHED.fullmatch(os.path.basename(path)) and is_old:
+            os.unlink(path)
+
+
 def copy_away(command: str | None, path: str) -> None:
     """Run the administrator's shell command, with the path as $1. Raises ClickException."""
     if command is None:
         return
     done = subprocess.run(["/bin/sh", "-c", command, "sh", path], check=False)
     if done.returncode != 0:
-        why = f"`{command}` failed with status {done.returncode}"
+        # Not the command: it may have a password, and administrators read the problem.
+        why = f"its copy failed with status {done.returncode}"
         raise click.ClickException(f"{path} is made, but {why}")

@@ -1,7 +1,7 @@
 """The numbers of a site, for its administrators."""
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from identity.formatting import DAY
@@ -35,7 +35,7 @@ class Numbers:
 
     @property
     def backup_is_old(self) -> bool:
-        return self.time - self.backup.time > OLD_BACKUP
+        return now_ms() - self.backup.time > OLD_BACKUP
 
 
 def count_numbers(store: Storage) -> Numbers:
@@ -49,7 +49,7 @@ def count_numbers(store: Storage) -> Numbers:
         new_week=users.count_between("joined", day_of(now - 7 * DAY_MS), day_of(now)),
         games=store.clients.count("games", "listed", COUNTED),
         free_space=store.free_space(),
-        backup=store.records(STATES).find(BACKUP) or State(BACKUP, 0),
+        backup=read_backup(store),
     )
 
 
@@ -58,7 +58,12 @@ def read_numbers(store: Storage) -> Numbers:
     kept = last_numbers.get(store)
     if kept is None or not 0 <= now_ms() - kept.time < NUMBERS_KEPT:
         kept = last_numbers[store] = count_numbers(store)
-    return kept
+    return replace(kept, backup=read_backup(store))
+
+
+def read_backup(store: Storage) -> State:
+    """Return when the last backup ended whole, and what went wrong since."""
+    return store.records(STATES).find(BACKUP) or State(BACKUP, 0)
 
 
 def note_backup(store: Storage, problem: str = "") -> None:

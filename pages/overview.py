@@ -13,10 +13,11 @@ from pages.admin import render_desk
 from pages.moderation import require_moderator
 from storage.kind import DAY_MS, day_of
 from storage.kinds import OUTBOX, REPORTS
-from storage.records import User, now_ms
+from storage.records import Client, User, now_ms
 
 REPORTS_SHOWN = 50  # on one page
 OTHERS_SHOWN = 20  # games, and suspensions
+LOOKED_AT = 200  # of each: some have ended, and ids of games have no order
 
 overview = Blueprint("overview", __name__)
 
@@ -34,33 +35,36 @@ def show_overview() -> Response | str:
     keys["next"] = (before or more) and page[-1].id
     rows = shown_to(get_storage(), player, page)
     is_first = not (before or after)
+    games = waiting_games() if is_first else []
     return render_desk(
         "admin.html",
         player,
         rows=rows,
         **keys,
-        games=waiting_games() if is_first else [],
+        games=games[:OTHERS_SHOWN],
+        more_games=len(games) > OTHERS_SHOWN,
         suspensions=ending_suspensions() if is_first else [],
         numbers=describe_numbers() if is_first and may_administer(player) else None,
     )
 
 
-def waiting_games() -> list:
-    """Return the games that nobody has listed or declined, the oldest first."""
-    found = get_storage().clients.page("queue", "waiting", at_most=OTHERS_SHOWN)
-    return sorted(found, key=lambda client: client.created)
+def waiting_games() -> list[Client]:
+    """Return games that nobody has listed or declined, the oldest first; one more if there are."""
+    found = get_storage().clients.page("queue", "waiting", at_most=LOOKED_AT)
+    return sorted(found, key=lambda client: client.created)[: OTHERS_SHOWN + 1]
 
 
 def ending_suspensions() -> list[tuple[User, str]]:
     """Return the players whose suspensions end this week, the soonest first, and in how long."""
     now, users = now_ms(), get_storage().users
     days = day_of(now), day_of(now + 7 * DAY_MS)
-    found = users.between("suspended", *days, None, OTHERS_SHOWN, newest_first=False)
-    return [(each, format_wait(each.suspension.until - now)) for each in found if each.suspended]
+    found = users.between("suspended", *days, None, LOOKED_AT, newest_first=False)
+    ending = [each for each in found if each.suspended]
+    return [(u, format_wait(u.suspension.until - now)) for u in ending[:OTHERS_SHOWN]]
 
 
 def format_wait(milliseconds: int) -> str:
-    """Return when something ends: "today", "tomorrow", "in 3 days"."""
+    """Return when something ends: "within a day", "tomorrow", "in 3 days"."""
     days = milliseconds // DAY_MS
     return ("within a day", "tomorrow")[days] if days < 2 else f"in {days} days"
 

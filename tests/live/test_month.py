@@ -1,0 +1,172 @@
+"""A month of an administrator who has no shell: everything happens in Chromium."""
+
+import io
+import re
+
+import pytest
+from conftest import PASSWORD, on_each_backend
+from PIL import Image
+from playwright.sync_api import Page, expect
+from test_chat import Chat
+from waiting import wait_until
+
+from .running import RunningServer, running_server
+from .test_browser import wait_a_second
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+NEW_PASSWORD = "another three words"
+
+
+@pytest.fixture
+def server(backend, tmp_path):
+    """A server on each backend, whose administrator has yet to come."""
+    settings = {"STORAGE": backend.setting(str(tmp_path)), "WEBHOOK_PRIVATE": "on"}
+    with running_server(CLIENT_REGISTRATION="members", **settings) as server:
+        yield server
+
+
+@pytest.fixture
+def chat():
+    chat = Chat()
+    yield chat
+    chat.close()
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button once the page accepts it."""
+    wait_a_second(page)
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def create_account(page: Page, address: str, name: str) -> None:
+    page.goto(address)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Welcome")
+
+
+def shown_once(page: Page) -> str:
+    """Return the link or the key that a page shows once."""
+    return page.locator(".done code").inner_text()
+
+
+def go_to(page: Page, tab: str) -> None:
+    """Open a tab of the administrators' pages."""
+    page.get_by_role("link", name=re.compile("^Admin")).click()
+    page.get_by_role("navigation", name="Admin").get_by_role("link", name=tab).click()
+
+
+def sign_in(page: Page, server: RunningServer, name: str, password: str = PASSWORD) -> None:
+    page.goto(f"{server.address}/sign-in")
+    page.get_by_label("Name or email").fill(name)
+    page.get_by_label("Password", exact=True).fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+@on_each_backend
+def test_administrator_needs_no_shell_for_a_month(server: RunningServer, browse, chat):
+    boss, friend, other, guest = (browse() for _ in range(4))
+    [link] = re.findall(r"http\S+/sign-up\?invite=\S+", server.access_log.read_text())
+    create_account(boss, link, "Boss")
+
+    # An invitation for two, and who came.
+    go_to(boss, "Invitations")
+    boss.get_by_label("For whom").fill("Discord channel")
+    boss.get_by_label("For how many").fill("2")
+    boss.get_by_label("With the flair").fill("first ten")
+    press(boss, "Create invitation")
+    invitation = shown_once(boss)
+    create_account(friend, invitation, "Emi")
+    create_account(other, invitation, "Ivo")
+    go_to(boss, "Invitations")
+    expect(boss.get_by_text("Used by Emi and Ivo.")).to_be_visible()
+
+    # The chat is told of what comes.
+    boss.get_by_role("link", name=re.compile("^Admin")).click()
+    boss.get_by_role("link", name="Tell the community's chat what happens").click()
+    boss.get_by_label("Address").fill(f"http://127.0.0.1:{chat.port}/hook")
+    boss.get_by_label("Reports about players").check()
+    press(boss, "Save")
+
+    # A report, and a suspension with an end that its player reads.
+    friend.goto(f"{server.address}/users/3/report")
+    friend.get_by_label("Spam").check()
+    press(friend, "Send report")
+    wait_until(lambda: chat.received)
+    assert b"Ivo was reported" in chat.received[0][1]
+    boss.get_by_role("link", name=re.compile("^Admin")).click()
+    boss.get_by_role("link", name="Answer: Ivo: spam").click()
+    boss.get_by_role("link", name="Moderate Ivo").click()
+    boss.get_by_text("Suspend", exact=True).click()
+    boss.get_by_label("Reason").fill("Spam in the game.")
+    press(boss, "Suspend player")
+    expect(boss.get_by_text("Player suspended.")).to_be_visible()
+    boss.get_by_role("link", name="1, of which 1 is open").click()
+    boss.get_by_label("What did you decide?").fill("Suspended for a week.")
+    press(boss, "Close report")
+    sign_in(other, server, "Ivo")
+    expect(other.get_by_text("Spam in the game.")).to_be_visible()
+
+    # A lost password.
+    boss.goto(f"{server.address}/users/2")
+    boss.get_by_text("Help with a lost password").click()
+    press(boss, "Create a sign-in link")
+    guest.goto(shown_once(boss))
+    guest.get_by_label("New password").fill(NEW_PASSWORD)
+    guest.get_by_role("button").last.click()
+    sign_in(friend, server, "Emi", NEW_PASSWORD)
+
+    # A game that waits to be listed.
+    friend.goto(f"{server.address}/developer")
+    friend.get_by_label("In the browser").check()
+    friend.get_by_label("Name").first.fill("Kart Club")
+    friend.get_by_label("Game URL").fill("https://kart.example/")
+    friend.get_by_role("button", name="Register app").click()
+    boss.get_by_role("link", name=re.compile("^Admin")).click()
+    boss.get_by_role("link", name="Look: Kart Club waits to be listed").click()
+    press(boss, "List on the home page")
+
+    # The look.
+    go_to(boss, "Look")
+    boss.get_by_label("Welcome text").fill("We are a handful of friends.")
+    boss.get_by_label("Accent colour").fill("#7a3fb0")
+    press(boss, "Save")
+    logo = io.BytesIO()
+    Image.new("RGBA", (64, 64), (120, 60, 170, 128)).save(logo, "PNG")
+    file = {"name": "logo.png", "mimeType": "image/png", "buffer": logo.getvalue()}
+    boss.get_by_label("New logo").set_input_files(file)
+    boss.get_by_role("button", name="Save logo").click()
+    expect(boss.get_by_alt_text("The logo")).to_be_visible()
+    guest.context.clear_cookies()
+    guest.goto(server.address)
+    expect(guest.get_by_text("We are a handful of friends.")).to_be_visible()
+    expect(guest.get_by_role("heading", name="Kart Club")).to_be_visible()
+    button = guest.locator("main").get_by_role("link", name="Sign in")
+    assert button.evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(122, 63, 176)"
+    assert guest.locator("main img").first.evaluate("e => e.naturalWidth") == 256
+
+    # The numbers, last night's backup, and the log.
+    server.command_output("backup", "--nightly", str(server.data_dir.parent))  # by the timer
+    boss.get_by_role("link", name=re.compile("^Admin")).click()
+    numbers = boss.locator(".numbers")
+    expect(numbers).to_contain_text("players")  # each worker counts once a minute
+    expect(numbers).to_contain_text("last backup")
+    go_to(boss, "Log")
+    for sentence in (
+        "Boss created the invitation “Discord channel” for 7 days.",
+        "Emi created an account with the invitation “Discord channel”.",
+        "Boss suspended Ivo for 7 days.",
+        "Boss created a sign-in link for Emi.",
+        "Boss listed the game Kart Club.",
+        "Boss changed the look of the site.",
+        "The command began a backup.",
+    ):
+        expect(boss.get_by_text(sentence).first).to_be_visible()
+    boss.get_by_label("Player").fill("ivo")
+    boss.get_by_role("button", name="Show").click()
+    expect(boss.locator(".log li")).to_have_count(2)
+    go_to(boss, "Players")
+    boss.get_by_label("Which").select_option("Suspended")
+    boss.get_by_role("button", name="Show").click()
+    expect(boss.get_by_text("Spam in the game.")).to_be_visible()

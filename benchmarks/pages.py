@@ -1,4 +1,4 @@
-"""Measure the pages that show players, with few players and with many.
+"""Measure the pages that show players and those of administrators, with few players and with many.
 
 `python -m benchmarks.pages` prints the processor time of one request in this process, without a
 server, on flat files; with `--storage postgresql` it is that of the app alone. The games, and the
@@ -8,6 +8,7 @@ players who play now, are as many in both installations.
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import random
 import secrets
@@ -22,30 +23,56 @@ from benchmarks.growth import new_name, request
 from benchmarks.population import populate, show_progress
 from benchmarks.report import Target, save, targets_table
 from benchmarks.workload import Call, Installation
+from identity.statistics import last_numbers
 from storage import Storage
-from storage.records import Client, Grant, now_ms, sha256
+from storage.flat_files.backend import FlatFiles
+from storage.records import ADMINISTRATOR, Client, Grant, now_ms, sha256
 
 PLAYING = 200  # players, now
 PLAYED = 5  # games of each of them, lately
 MOST_GROWTH = 1.5  # times the processor time with few players
 MOST = 50  # milliseconds of processor time
-VIEWER = 7  # the user id of the player who is signed in
+VIEWER, ADMINISTRATOR_ID = 7, 8  # the user ids of those who are signed in
+INVITATIONS = 2000
 
 
 class Site:
     """An installation with games, and players who play now."""
 
-    def __init__(self, folder: str, players: int, games: int, database: str | None) -> None:
+    def __init__(
+        self, folder: str, players: int, games: int, log: int, database: str | None
+    ) -> None:
         fill, url = partial(populate, pictures=False), "files"
         if database:
             url = create_database(database, f"players_{players}")
             fill = partial(fill_database, url)
         place = f"{folder}/{players}"
-        installation = Installation(place, players, fill, show_progress, url)
+        self.installation = installation = Installation(place, players, fill, show_progress, url)
         self.app, self.store, self.players = installation.app, installation.storage, players
         self.games = [self._add_game(number) for number in range(games)]
         self.playing = random.Random(players).sample(range(1, players + 1), PLAYING)
         self.cookie = installation.sign_in(VIEWER)
+        self.cookies = {"player": self.cookie, "administrator": self._make_administrator()}
+        self.log = log
+        self._fill_desk()
+
+    def _make_administrator(self) -> str:
+        """Return the cookie of an administrator."""
+        with self.store.users.edit(ADMINISTRATOR_ID) as user:
+            user.mod_level = ADMINISTRATOR
+        return self.installation.sign_in(ADMINISTRATOR_ID)
+
+    def _fill_desk(self) -> None:
+        """Add what administrators see: invitations, apps that were used, a long log."""
+        for number in range(INVITATIONS):
+            self.store.invites.issue(7, uses=1000, note=f"Class {number}", used_by=[*range(1, 500)])
+        for number, client_id in enumerate(self.games[:500]):
+            with self.store.clients.edit(client_id) as client:
+                client.used = now_ms() - number * 3_600_000
+        line = {"time": now_ms(), "act": "user suspend", "by": 1, "user": 2, "days": 7}
+        if isinstance(self.store, FlatFiles):  # as lines, not one after the other
+            with open(self.store.audit.place, "ab") as log:
+                log.write((json.dumps(line).encode() + b"\n") * self.log)
 
     def _add_game(self, number: int) -> str:
         url = f"https://{new_name()}.example/"
@@ -82,9 +109,32 @@ class Site:
             "game": f"/games/{random.choice(self.games)}",
         }
 
+    def desk_addresses(self) -> dict[str, str]:
+        """Return an address of each page of administrators."""
+        return {
+            "overview": "/admin",
+            "players by name": "/admin/players",
+            "players by a part": "/admin/players?name=da",
+            "players by a part of nobody": "/admin/players?name=zzz",
+            "players, newest": "/admin/players?list=newest",
+            "players of the last day": "/admin/players?list=played",
+            "suspended players": "/admin/players?list=suspended",
+            "invitations": "/admin/invitations",
+            "apps": "/admin/apps",
+            "log": "/admin/log",
+            "log of a player without lines": "/admin/log?player=77",
+            "log of a day": "/admin/log?day=2020-01-01",
+            "look": "/admin/look",
+            "chat": "/admin/chat",
+        }
+
     def cost(self, page: str, visitor: str) -> float:
         """Return the processor time of a request, in milliseconds."""
-        call = Call(self.addresses()[page], cookie="" if visitor == "guest" else self.cookie)
+        address = (self.addresses() | self.desk_addresses())[page]
+        call = Call(
+            address, cookie="" if visitor == "guest" else self.cookies.get(visitor, self.cookie)
+        )
+        last_numbers.clear()  # they are counted anew
         if visitor == "after a sign-up":
             self.sign_up()
         started = time.thread_time()
@@ -98,12 +148,14 @@ def fill_database(url: str, _: str, users: int, progress: Callable) -> tuple[Sto
 
 
 def compare(sites: list[Site], rounds: int) -> list[Target]:
-    """Measure each page of both sites in turn: for a guest, for a player, and after a sign-up."""
+    """Measure each page of both sites in turn, for each of its visitors."""
     targets = []
-    for page in sites[0].addresses():
+    visitors = dict.fromkeys(sites[0].addresses(), ("guest", "player", "after a sign-up"))
+    visitors |= dict.fromkeys(sites[0].desk_addresses(), ("administrator",))
+    for page in visitors:
         for site in sites:
             site.play()
-        for visitor in ("guest", "player", "after a sign-up"):
+        for visitor in visitors[page]:
             label = f"{page}, {visitor}"
             show_progress(label)
             # The first round is a warm-up.
@@ -118,7 +170,13 @@ def compare(sites: list[Site], rounds: int) -> list[Target]:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pages", description=__doc__)
-    for name, number in {"few": 1000, "players": 100_000, "games": 1000, "rounds": 15}.items():
+    for name, number in {
+        "few": 1000,
+        "players": 100_000,
+        "games": 1000,
+        "log": 1_000_000,
+        "rounds": 15,
+    }.items():
         help_text = f"default: {number:,}"
         parser.add_argument(f"--{name}", type=int, default=number, metavar="N", help=help_text)
     parser.add_argument("--storage", choices=("files", "postgresql"), default="files")
@@ -129,7 +187,7 @@ def main() -> None:
         if options.storage == "postgresql":
             database = running.enter_context(running_database(os.sched_getaffinity(0)))
         counts = (options.few, options.players)
-        sites = [Site(folder, count, options.games, database) for count in counts]
+        sites = [Site(folder, each, options.games, options.log, database) for each in counts]
         targets = compare(sites, options.rounds)
     show_progress("")
     print(targets_table(targets))

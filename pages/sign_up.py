@@ -133,9 +133,11 @@ def add_account(form: MultiDict, first: bool) -> User:
         password=check_password(password, name, email, *site_words(current_app.config)),
     )
     get_storage().users.require_name(name)
-    # If sign-up is open, a used invitation stops nobody.
-    needs_invite = not first and current_app.config["SIGN_UP"] != "open"
-    invite = read_invite(form) if needs_invite else None
+    invite = None if first else read_invite(form)
+    if current_app.config["SIGN_UP"] == "open" and not get_storage().invites.find_unused(
+        invite or ""
+    ):
+        invite = None  # a used one stops nobody
     address, counted = request.remote_addr, []
     sign_ups = limits_of_address(address, "sign-up", SIGN_UPS_A_DAY, window=DAY)
     questions = forms.limits_of_email_questions() if email else []

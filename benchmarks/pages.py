@@ -162,8 +162,10 @@ def compare(sites: list[Site], rounds: int) -> list[Target]:
             costs = [[site.cost(page, visitor) for site in sites] for _ in range(rounds + 1)][1:]
             few, many = (statistics.median(column) for column in zip(*costs, strict=True))
             value = f"{many:.1f} ms, {many / few:.2f} times {few:.1f} ms"
-            reached = many <= MOST and many <= MOST_GROWTH * few
-            targets.append(Target(label, value, f"{MOST} ms, {MOST_GROWTH} times", reached))
+            is_public = visitor != "administrator"  # a search by a part looks at each name
+            reached = many <= MOST and (many <= MOST_GROWTH * few or not is_public)
+            limit = f"{MOST} ms" + f", {MOST_GROWTH} times" * is_public
+            targets.append(Target(label, value, limit, reached))
     return targets
 
 

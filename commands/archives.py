@@ -85,7 +85,7 @@ def pack_nightly(store: Storage, nightly: str, then: str | None) -> None:
     path = nightly_path(nightly)
     remove_unfinished(nightly)
     try:
-        pack(store, f"{path}.new")
+        pack(store, f"{path}.new", path)
     except click.ClickException:
         with translate_os_errors():
             replace_durably(f"{path}.new", nightly_path(nightly, "incomplete"))
@@ -96,11 +96,11 @@ def pack_nightly(store: Storage, nightly: str, then: str | None) -> None:
     copy_away(then, path)
 
 
-def pack(store: Storage, file: str) -> None:
-    """Make an archive. Raises ClickException if something is left out."""
+def pack(store: Storage, file: str, name: str | None = None) -> None:
+    """Make an archive, which will have a name. Raises ClickException if something is left out."""
     report = Report()
     players = archive.backup(store, file, COMMAND.id, show_progress, report.tell)
-    report.end(f"{pluralize(players, 'player')} in {file}", LEFT_OUT)
+    report.end(f"{pluralize(players, 'player')} in {name or file}", LEFT_OUT)
 
 
 @click.command()

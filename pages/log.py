@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from flask import Blueprint, request
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from identity.audit_words import GROUPS, SENTENCES
 from identity.context import get_storage
@@ -26,7 +26,7 @@ READ_AT_MOST = 900_000  # bytes for one page, of which many lines may be about o
 LINK = Markup('<a href="/{}/{}"><bdi>{}</bdi></a>')
 QUOTED = Markup("“<bdi>{}</bdi>”")
 REPORT = Markup('<a href="/admin/reports/{}">a report</a>')
-LEVELS = ("player", "moderator", "administrator")
+LEVELS = {"0": "player", "1": "moderator", "2": "administrator"}
 
 DAY_OF = operator.itemgetter(0)  # of a line that is described
 
@@ -117,7 +117,8 @@ class Known(NamedTuple):
     def of(cls, lines: list[dict]) -> "Known":
         def read(records: Records, id_type: type, *names: str) -> dict:
             ids = [line.get(name) for line in lines for name in names]
-            ids = {each for each in ids if type(each) is id_type}
+            is_id = records.kind.may_have
+            ids = {each for each in ids if type(each) is id_type and is_id(each)}
             return {each.id: each for each in records.read_from_many([*ids], unchanged)}
 
         store = get_storage()
@@ -139,9 +140,14 @@ def describe(lines: list[dict]) -> list[tuple[str, str, Markup]]:
     return described
 
 
+def text_of(value: object) -> str:
+    """Return a value as text; half a surrogate pair, which no page can have, as "?"."""
+    return str(value).encode(errors="replace").decode()
+
+
 def words_of(line: dict, known: Known) -> Words:
     """Return what stands in the places of the sentence for a line."""
-    words = Words({name: escape(str(value)) for name, value in line.items()})
+    words = Words({name: text_of(value) for name, value in line.items()})
     words["by"] = name_player(known.users, line.get("by"), at_start=True)
     words["user"] = name_player(known.users, line["user"]) if "user" in line else ADMINISTRATORS
     client = known.clients.get(str(line.get("client")))
@@ -150,10 +156,10 @@ def words_of(line: dict, known: Known) -> Words:
     words["invite"] = QUOTED.format(invite.note if invite and invite.note else "no note")
     with_invite = Markup(" with the invitation {}").format(words["invite"])
     words["with_invite"] = with_invite if "invite" in line else ""
-    words["mod_level"] = dict(enumerate(LEVELS)).get(line.get("mod_level"), "?")
+    words["mod_level"] = LEVELS.get(str(line.get("mod_level")), "?")
     days = line.get("days")
     words["for_days"] = f" for {pluralize(days, 'day')}" if type(days) is int else ""
-    words["report"] = REPORT.format(line.get("report"))
+    words["report"] = REPORT.format(text_of(line.get("report")))
     return words
 
 
@@ -163,4 +169,4 @@ def name_player(users: dict[int, User], player: object, at_start: bool = False) 
         return "The command" if at_start else "the command"
     if user := users.get(player) if type(player) is int else None:
         return LINK.format("users", user.id, user.name)
-    return f"{'Player' if at_start else 'player'} {escape(str(player))} (who left)"
+    return f"{'Player' if at_start else 'player'} {text_of(player)} (who left)"

@@ -159,11 +159,14 @@ def test_lines_that_a_person_edited_do_not_break_the_page(store, boss):
         '{"time": 1e400, "act": "invite", "by": true, "invite": 5, "days": "many"}',
         '{"time": -5, "act": "client owner", "by": 1, "client": []}',
         '{"time": 99999999999999999, "act": "user mod-level", "by": 1, "user": 1, "mod_level": 7}',
+        '{"act": "user mod-level", "by": 1, "user": 1, "mod_level": [1]}',
+        '{"act": "user reset bio", "by": 1' + "0" * 300 + ', "user": -1}',
+        '{"act": "flair grant", "by": "\\ud800", "flair": "\\ud800<b>"}',
         "{damaged",
         '["no object"]',
     ):
         store.audit.add_line(line.encode())
-    assert len(sentences(boss)) == 5
+    assert len(sentences(boss)) == 8
 
 
 def test_only_administrators_read_the_log(browser, enter):

@@ -128,7 +128,8 @@ class Entries:
                 disk.remove_file(temporary)
         else:
             while not os.path.lexists(path):
-                disk.make_folder(folder, 0o700)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder, 0o700)
                 # Of several locks, the holder of another may just have removed the empty folder.
                 with contextlib.suppress(FileExistsError, FileNotFoundError), disk.created(path):
                     pass

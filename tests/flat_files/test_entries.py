@@ -1,0 +1,32 @@
+"""The entries of keys, while several processes change them."""
+
+import threading
+
+from storage.flat_files.entries import Entries
+from storage.kinds import USERS
+
+DAY = "020783"
+
+
+def test_racing_edits_keep_their_entries(store):
+    """Each holds the lock of another record, and the last to leave removes the folder."""
+    entries, key = Entries(store.layout, USERS), USERS.key("suspended")
+    begin, problems = threading.Barrier(8), []
+
+    def come_and_go(user_id: int) -> None:
+        begin.wait()
+        try:
+            for _ in range(1000):
+                entries.put(key, DAY, user_id, durable=False)
+                if user_id not in entries.members(key, DAY):
+                    problems.append(f"the entry of {user_id} is lost")
+                entries.remove(key, DAY, user_id)
+        except OSError as error:
+            problems.append(str(error))
+
+    threads = [threading.Thread(target=come_and_go, args=[each]) for each in range(1, 9)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert problems == [] and entries.values(key) == []

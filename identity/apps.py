@@ -170,6 +170,8 @@ class AppActs:
                 raise TooManyClients(CLIENTS_EACH)
             user = {} if owner_id is None else {"user": owner_id}
             self._authority.audit("client owner", client=client_id, **user)
+            if client.disabled_by == seen_owner is not None:
+                client.disabled_by = owner_id  # who may enable it
             client.owner_id = owner_id
         self._tell(owner_id, f"An administrator gave you the app {client.name}.")
         self._tell(seen_owner, f"An administrator gave your app {client.name} to somebody else.")

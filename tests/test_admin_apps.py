@@ -1,5 +1,7 @@
 """The administrators' list of apps, and handing an app over."""
 
+import contextlib
+
 import pytest
 from forms import parse, problems_of, text_of
 
@@ -86,6 +88,16 @@ def test_administrator_hands_an_app_over(store, boss, enter, add_players):
     assert store.clients.read(app.id).owner_id is None
     acts = [(line["act"], line.get("user")) for line in store.audit.read()]
     assert acts == [("client owner", emis_id), ("client owner", None)]
+
+
+def test_new_owner_enables_what_the_old_one_disabled(store, boss, add_players):
+    ann, emi = add_players("Ann", "Emi")
+    for who, is_allowed in ((ann.id, True), (1, False)):
+        app = add_app(store, "Chess", ann.id)
+        AppActs(store, Actor(who)).set_disabled(app.id, True)
+        AppActs(store, Actor(1)).hand_over(app.id, emi.id, ann.id)
+        with contextlib.nullcontext() if is_allowed else pytest.raises(NotAllowed):
+            AppActs(store, Actor(emi.id)).set_disabled(app.id, False)
 
 
 def test_app_is_handed_to_nobody_who_may_not_have_it(store, boss, add_players):

@@ -44,20 +44,21 @@ def invite_list(as_json: bool) -> None:
 
     Ended ones are kept for 90 days, with the ids of the players who used them.
     """
-    found = open_installation().invites.page("list", "all", newest_first=True)
-    records = [invite_record(each) for each in found]
+    kept = open_installation().invites
+    found = kept.page("list", "all", newest_first=True)
+    records = [invite_record(each, kept.accounts_with(each)) for each in found]
     print_records(records, ["id", "note", "used", "uses", "goodUntil", "revoked"], as_json, 0)
 
 
-def invite_record(invite: Invite) -> dict:
+def invite_record(invite: Invite, used_by: list[int]) -> dict:
     """Return an invitation as the command prints it, without anything that lets one in."""
     return {
         "id": invite.id,
         "note": invite.note,
         "flair": invite.flair,
         "uses": invite.uses,
-        "used": len(invite.used_by),
-        "usedBy": invite.used_by,
+        "used": len(used_by),
+        "usedBy": used_by,
         "createdBy": invite.by,
         "created": invite.created,
         "goodUntil": invite.good_until or invite.expires,

@@ -54,18 +54,21 @@ def invitations_page(player: User, problems: dict[str, str], secret: str | None 
 
 def describe(invites: list[Invite]) -> list[dict]:
     """Return invitations with their state, and the first of the players who used them."""
-    ids = [each for invite in invites for each in invite.used_by[:NAMES_SHOWN]]
-    users = get_storage().users.read_from_many(list({*ids}), unchanged)
+    store = get_storage()
+    accounts = [(invite, store.invites.accounts_with(invite)) for invite in invites]
+    ids = [each for _, used_by in accounts for each in used_by[:NAMES_SHOWN]]
+    users = store.users.read_from_many(list({*ids}), unchanged)
     known, now = {user.id: user for user in users}, now_ms()
     return [
         {
             "invite": each,
-            "is_open": now < each.ends and len(each.used_by) < each.uses,
+            "used": len(used_by),
+            "is_open": now < each.ends and len(used_by) < each.uses,
             "is_over": each.ends <= now,
-            "users": [known.get(user_id) for user_id in each.used_by[:NAMES_SHOWN]],
-            "others": len(each.used_by[NAMES_SHOWN:]),
+            "users": [known.get(user_id) for user_id in used_by[:NAMES_SHOWN]],
+            "others": len(used_by[NAMES_SHOWN:]),
         }
-        for each in invites
+        for each, used_by in accounts
     ]
 
 

@@ -297,6 +297,11 @@ class Invites(Records[Invite]):
         if found is None or not self._is_good(found):
             raise InviteSpent
 
+    def accounts_with(self, invite: Invite) -> list[int]:
+        """Return the ids of the accounts that were made with an invitation."""
+        ids = invite.used_by  # `take` has looked at all but the last
+        return [*ids[:-1], *self.accounts_of(ids[-1:])]
+
     def take(self, user: User) -> None:
         """Note that a user who is about to be added uses an invitation. Raises InviteSpent.
 

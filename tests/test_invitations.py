@@ -1,10 +1,14 @@
 """The administrators' page of invitations, and the commands."""
 
+import errno
+
 import pytest
 from forms import parse, problems_of, sign_up, text_of
 
+from commands.invites import invite_record
 from identity.actors import COMMAND, Actor, NotAllowed
 from identity.invitations import EndedBefore, InviteActs
+from storage.flat_files import disk
 from storage.kind import DAY_MS
 from storage.records import ADMINISTRATOR, MODERATOR
 
@@ -51,6 +55,32 @@ def test_administrator_invites_and_sees_who_came(app, store, boss, open_browser)
     grace = store.users.find_by_login("Grace")
     assert (line["user"], line["by"], line["invite"]) == (grace.id, grace.id, grace.invite)
     assert not any(secret in str(line) or "Discord" in str(line) for line in store.audit.read())
+
+
+def test_invitation_of_a_sign_up_that_failed_is_open(app, store, boss, monkeypatch, open_browser):
+    """The page says so, and offers to revoke it."""
+    app.config["SIGN_UP"], commit = "invite", disk.commit
+    secret = secret_in(create(boss))
+
+    def fail(temporary: str, path: str) -> None:
+        if "/users/" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        commit(temporary, path)
+
+    monkeypatch.setattr(disk, "commit", fail)
+    assert sign_up(open_browser(), name="Grace", invite=secret).status_code == 507
+    [row] = listed(boss)
+    assert "not used Good until" in row and "Used by" not in row
+    assert "Revoke and create again" in boss.get(PATH).text
+    assert invite_record(*with_accounts(store))["usedBy"] == []
+    monkeypatch.undo()
+    assert sign_up(open_browser(), name="Grace", invite=secret).status_code == 303
+    assert "used Good until" in listed(boss)[0] and listed(boss)[0].endswith("Used by Grace .")
+
+
+def with_accounts(store) -> tuple:
+    [invite] = store.invites.page("list", "all")
+    return invite, store.invites.accounts_with(invite)
 
 
 def test_revoked_invitation_is_refused(app, store, boss, open_browser):

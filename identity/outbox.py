@@ -29,7 +29,6 @@ LEASE = 60_000  # milliseconds
 DELAYS = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds before each further try
 KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages; further ones are dropped
-LOOKED_AT = 200  # messages at a time
 WEBHOOK_ID, CHANNEL = "chat", "chat"  # of the community's chat
 LATEST = 3600  # seconds that a receiver may ask to wait
 LOG = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ def announce(store: Storage, event: str, text: str, path: str) -> None:
 def send_due(store: Storage, channels: dict[str, Send]) -> None:
     """Send what is due. After a failure the rest of its channel waits for the next time."""
     failed = set()
-    for seen in store.records(OUTBOX).page("state", "waiting", at_most=LOOKED_AT):
+    for seen in store.records(OUTBOX).page("state", "waiting", at_most=MOST_WAITING):
         if seen.due <= now_ms() and seen.channel not in failed:
             with contextlib.suppress(NotFound, StorageError):
                 if not _send(store, seen, channels[seen.channel]):

@@ -227,6 +227,19 @@ def test_message_of_a_killed_sender_is_sent_by_another(storage, chat, tell):
     assert len(chat.received) == 1
 
 
+def test_messages_that_wait_long_hold_up_no_newer_one(storage, chat, tell):
+    """The chat is there again, and what failed before is due in hours."""
+    channels, outbox = tell(), storage.records(OUTBOX)
+    for _ in range(300):
+        announce(storage, "player", "x", "/")
+    for each in waiting(storage):
+        with outbox.edit(each.id) as message:
+            message.due += 3_600_000
+    announce(storage, "player", "new", "/")
+    send_due(storage, channels)
+    assert [json.loads(body)["text"] for _, body in chat.received] == ["new"]
+
+
 def test_full_outbox_drops_messages_and_fails_nobody(storage, tell, monkeypatch):
     tell()
     monkeypatch.setattr("identity.outbox.MOST_WAITING", 2)

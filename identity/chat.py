@@ -7,7 +7,7 @@ from identity.outbox import MOST_WAITING, WEBHOOK_ID
 from identity.rights import may_administer
 from identity.webhook import EVENTS, FORMATS, check_address, new_key
 from storage import Storage
-from storage.errors import ChangedBefore, InvalidField, NotFound
+from storage.errors import AlreadyThere, ChangedBefore, InvalidField, NotFound
 from storage.kinds import OUTBOX, WEBHOOKS
 from storage.records import now_ms
 from storage.rules import refuse
@@ -46,6 +46,8 @@ class ChatActs:
     def replace_key(self, seen: int) -> str:
         """Give the webhook a new key, and return it."""
         key = new_key()
+        if find_webhook(self._store) is None:
+            raise ChangedBefore
         with self._changing(seen) as webhook:
             webhook.key = key
         return key
@@ -63,7 +65,10 @@ class ChatActs:
         if find_webhook(self._store) is None:
             new = Webhook(WEBHOOK_ID, now_ms(), "", "", [])
             yield new
-            webhooks.add(new, before)
+            try:
+                webhooks.add(new, before)
+            except AlreadyThere as error:  # another administrator was faster
+                raise ChangedBefore from error
             return
         with webhooks.edit(WEBHOOK_ID) as webhook:
             self._authority.require(may_administer)

@@ -407,6 +407,19 @@ def test_second_administrator_is_told(store, boss, enter):
     assert store.records(WEBHOOKS).read("chat").events == ["player"]
 
 
+def test_of_two_first_webhooks_the_second_is_refused(store, boss, monkeypatch):
+    monkeypatch.setattr("identity.chat.find_webhook", lambda _: None)  # as both looked
+    assert save(boss).status_code == 201
+    page = save(boss, format="discord")
+    assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
+    assert store.records(WEBHOOKS).read("chat").format == "json"
+
+
+def test_no_key_is_made_for_no_webhook(store, boss):
+    assert boss.post(f"{PATH}/key", data={"seen": 0}).status_code == 409
+    assert store.records(WEBHOOKS).ids() == []
+
+
 def test_bad_form_changes_nothing(store, boss, subtests):
     for field, value in (("url", "x"), ("format", "xml"), ("events", []), ("events", ["all"])):
         with subtests.test(field, value=value):

@@ -33,9 +33,11 @@ FORMATS = {"discord": "Discord", "json": "JSON, signed"}
 TIMEOUT = 5  # seconds for a whole message
 MOST_READ = 65_536  # bytes of a response
 MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()])")
-EMBEDDING = [  # IPv6 networks whose addresses lead to an IPv4 address
+INSIDE = [  # no chat is there, but `ipaddress` (of an older Python) says that they are global
+    *map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")),
+    # IPv6 networks whose addresses lead to an IPv4 address
     *map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")),
-    *map(ipaddress.ip_network, ("64:ff9b:1::/48", "2001::/32", "2002::/16")),
+    *map(ipaddress.ip_network, ("64:ff9b:1::/48", "2001::/23", "2002::/16")),
 ]
 
 
@@ -79,7 +81,7 @@ def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
 def is_public(address: str) -> bool:
     """Return True for an address of the internet, which leads nowhere else."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if ip.version == 6 and any(ip in network for network in EMBEDDING):
+    if any(ip in network for network in INSIDE):
         return False
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
 

@@ -267,6 +267,7 @@ def test_outbox_that_cannot_be_saved_fails_nobody(store, caplog):
         *("::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1", "2001:db8::1"),
         *("::ffff:8.8.8.8", "::ffff:127.0.0.1", "::8.8.8.8", "64:ff9b::808:808", "2002:808:808::"),
         *("2001:0:808:808::", "64:ff9b:1::808:808", "::ffff:0:808:808"),
+        *("fec0::1", "3fff::1", "2001:1::1", "192.0.0.9", "192.88.99.1"),
     ],
 )
 def test_address_inside_a_network_is_refused(address):

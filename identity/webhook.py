@@ -32,7 +32,7 @@ EVENTS = {  # as the form words them
 FORMATS = {"discord": "Discord", "json": "JSON, signed"}
 TIMEOUT = 5  # seconds for a whole message
 MOST_READ = 65_536  # bytes of a response
-MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()])")
+MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()]|:(?=//))")
 INSIDE = [  # no chat is there, but `ipaddress` (of an older Python) says that they are global
     *map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")),
     # IPv6 networks whose addresses lead to an IPv4 address

@@ -124,13 +124,14 @@ def test_signed_json_is_delivered_once(storage, chat, tell):
 
 def test_names_mention_and_format_nothing_in_discord(storage, chat, tell):
     channels = tell("discord")
-    announce(storage, "player", "New player: @everyone _x_ [a](b) <@1>.", "/users/7")
+    announce(storage, "player", "New player: @everyone _x_ [a](b) <@1> https://a.b.", "/users/7")
     send_due(storage, channels)
     [(_, body)] = chat.received
     sent = json.loads(body)
     assert sent["allowed_mentions"] == {"parse": []}
     assert sent["content"] == (
-        "New player: \\@everyone \\_x\\_ \\[a\\]\\(b\\) \\<\\@1\\>. <https://id.example.org/users/7>"
+        "New player: \\@everyone \\_x\\_ \\[a\\]\\(b\\) \\<\\@1\\> https\\://a.b. "
+        "<https://id.example.org/users/7>"
     )
 
 

@@ -314,7 +314,7 @@ class Acts:
         user = self._store.users.read(user_id)
         self._authority.require(may_moderate, user)
         self._authority.audit("user sign-in-link", user=user_id)
-        return issue_sign_in_link(self._store, base_url, user)
+        return issue_sign_in_link(self._store, base_url, user, self._actor.id)
 
     # -- what the acts share -------------------------------------------------------------------
 

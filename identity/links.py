@@ -2,6 +2,8 @@
 
 from itsdangerous import BadSignature
 
+from identity.actors import COMMAND, Actor, Authority
+from identity.rights import may_moderate
 from identity.signing import serializer
 from storage import Storage
 from storage.errors import NoSuchUser
@@ -24,25 +26,26 @@ def is_first_account_invite(store: Storage, invite: str) -> bool:
     return True
 
 
-def issue_sign_in_link(store: Storage, base_url: str, user: User) -> str:
-    """Return the address where a player sets a new password: once, within LINK_MAX_AGE seconds."""
-    signed = serializer("sign-in link", store).dumps([user.id, _digest(user)])
+def issue_sign_in_link(
+    store: Storage, base_url: str, user: User, by: int | str = COMMAND.id
+) -> str:
+    """Return the address where a player sets a new password: once, within LINK_MAX_AGE seconds.
+
+    It is good for as long as the one who made it may moderate the player.
+    """
+    signed = serializer("sign-in link", store).dumps([user.id, sha256(user.password_hash), by])
     return f"{base_url}/new-password?link={signed}"
 
 
 def find_linked_user(store: Storage, link: str) -> User | None:
     """Return the player of a sign-in link, or None if it is used, expired or forged."""
     try:
-        user_id, digest = serializer("sign-in link", store).loads(link, max_age=LINK_MAX_AGE)
+        signed = serializer("sign-in link", store).loads(link, max_age=LINK_MAX_AGE)
+        user_id, digest, *by = signed
         user = store.users.read(user_id)
     except (BadSignature, NoSuchUser):
         return None
-    return user if digest == _digest(user) else None
-
-
-def _digest(user: User) -> str:
-    """Return what a link is signed over: a new password invalidates it and all others.
-
-    So does a new level: a moderator who made the link could not make one any more.
-    """
-    return sha256(f"{user.mod_level} {user.password_hash}")
+    # A new password invalidates a link and all others.
+    is_unused = digest == sha256(user.password_hash)
+    maker = Actor(*by) if by else COMMAND  # of an earlier version
+    return user if is_unused and Authority(store, maker).has(may_moderate, user) else None

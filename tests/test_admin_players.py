@@ -194,15 +194,52 @@ def test_moderator_helps_with_a_lost_password(store, warden, open_browser):
     assert (line["act"], line["by"], line["user"]) == ("user sign-in-link", 1, emi.id)
 
 
-def test_sign_in_link_ends_when_the_player_rises(store, warden, open_browser):
-    """Otherwise a moderator who kept it could become an administrator."""
+def test_sign_in_link_ends_with_the_right_to_make_it(store, warden, open_browser, subtests):
+    """Otherwise a moderator who kept it could become an administrator, or act once suspended."""
     emi = store.users.register("Emi", "", hash_password(PASSWORD))
+    maker = store.users.find_by_login("Warden")
     page = warden.post(f"/users/{emi.id}/sign-in-link")
     [link] = [each.text for each in parse(page).select(".done code")]
-    set_fields(store, emi, mod_level=ADMINISTRATOR)
     form = {"link": link.partition("link=")[2], "new_password": "three random words"}
-    assert open_browser().post("/new-password", data=form).status_code in (400, 403)
-    assert open_browser().sign_in("Emi", "three random words").status_code == 403
+    for who, fields in (
+        (emi, {"mod_level": ADMINISTRATOR}),
+        (emi, {"mod_level": MODERATOR}),
+        (maker, {"mod_level": 0}),
+        (maker, {"suspension": Suspension("command")}),
+    ):
+        with subtests.test(who=who.name, fields=fields):
+            before = {name: getattr(who, name) for name in fields}
+            set_fields(store, who, **fields)
+            assert open_browser().post("/new-password", data=form).status_code == 403
+            set_fields(store, who, **before)
+    assert open_browser().post("/new-password", data=form).status_code == 303
+
+
+def test_of_two_sign_in_links_the_first_one_used_ends_both(store, warden, open_browser):
+    emi = store.users.register("Emi", "", hash_password(PASSWORD))
+    pages = [warden.post(f"/users/{emi.id}/sign-in-link") for _ in range(2)]
+    used = []
+    for page in pages:
+        [link] = [each.text for each in parse(page).select(".done code")]
+        form = {"link": link.partition("link=")[2], "new_password": "three random words"}
+        used.append(open_browser().post("/new-password", data=form).status_code)
+    assert used == [303, 403]
+
+
+def test_proof_is_of_one_session(store, enter, open_browser, add_players, clock):
+    """The proof of a session, put into the cookie of another one, proves nothing."""
+    boss, other = enter("Boss", ADMINISTRATOR), open_browser()
+    emi, bob = add_players("Emi", "Bob")
+    other.sign_in("Boss")
+    clock.shift(301)
+    assert boss.post(f"/users/{emi.id}/delete", data={"password": PASSWORD}).status_code == 303
+    with boss.session_transaction() as session:
+        proven = session["proven"]
+    with other.session_transaction() as session:
+        session["proven"] = proven
+    assert other.post(f"/users/{bob.id}/delete").status_code == 403
+    assert store.users.find(bob.id)
+    assert boss.post(f"/users/{bob.id}/delete").status_code == 303
 
 
 def test_administrator_deletes_a_player_with_a_proof(store, enter, add_players, clock):

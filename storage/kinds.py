@@ -286,7 +286,16 @@ NOTES = Kind(
     fixed=frozenset({"id", "user_id", "by", "created"}),
     counts=False,
 )
-LOOKS = Kind("looks", "look", Look, rules.WORD, NotFound, cached=True, counts=False)
+LOOKS = Kind(
+    "looks",
+    "look",
+    Look,
+    rules.WORD,
+    NotFound,
+    must_hold=lambda look: {"accent": rules.check_accent},
+    cached=True,
+    counts=False,
+)
 LOGOS = Kind(
     "logos",
     "logo",

@@ -342,6 +342,12 @@ def check_note(text: str) -> str | None:
     return None
 
 
+def check_accent(colour: str) -> str | None:
+    """Check the accent of the pages, "" for none."""
+    is_colour = re.fullmatch("(#[0-9a-f]{6})?", colour)
+    return None if is_colour else "Write a colour as six digits, like #7a3fb0."
+
+
 def check_base64(text: str) -> str | None:
     """Check the Base64 of a file."""
     try:

@@ -452,6 +452,9 @@ INVALID_ARCHIVES: dict[str, Change] = {
     "an audit line that is no object": put("audit.log", b'["backup"]\n'),
     "an audit line that is nested": put("audit.log", b'{"time": 1, "act": {"a": "b"}, "by": 1}\n'),
     "an audit line without an end": put("audit.log", b"x" * 2**17),
+    "an accent that is no colour": add(
+        member("looks/site.json", b'{"id": "site", "changed": 1, "accent": "red; } * {"}')
+    ),
     "another client id": add(member(OTHER_CLIENT, b'{"id": "x"}')),
     "a handle that is none": add(member("handles/Zoe.json", b'{"id": "Zoe", "user_id": 9}')),
     "another handle of a player": add(member("handles/zoe.json", b'{"id": "zoe", "user_id": 1}')),

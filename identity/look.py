@@ -10,11 +10,11 @@ import contextlib
 import re
 from typing import NamedTuple
 
-from identity.actors import Actor, Authority
+from identity.actors import Actor, Authority, NotAllowed
 from identity.rights import may_administer
 from identity.settings import WELCOME_LENGTH
 from storage import Storage
-from storage.errors import AlreadyThere, ChangedBefore, InvalidField, StorageError
+from storage.errors import AlreadyThere, ChangedBefore, InvalidField, SaveUnconfirmed, StorageError
 from storage.kinds import LOGOS, LOOKS
 from storage.records import now_ms
 from storage.rules import refuse
@@ -134,7 +134,9 @@ class LookActs:
             raise ChangedBefore from error
         try:
             self._save(seen, logo=new.id)
-        except ChangedBefore:
+        except SaveUnconfirmed:
+            raise  # the look may have the new logo
+        except (NotAllowed, StorageError):
             self._delete_logo(new.id)
             raise
 

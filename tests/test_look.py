@@ -207,10 +207,13 @@ def test_file_that_is_no_picture_is_refused(store, boss, subtests):
 
 
 @pytest.mark.live
-def test_logo_of_the_slower_administrator_is_removed(store, boss):
+def test_logo_that_is_not_set_is_removed(store, boss, monkeypatch):
     assert save(boss, 0).status_code == 303
     page = upload(boss, png(), seen=0)
     assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
+    assert store.records(LOGOS).ids() == []
+    monkeypatch.setattr("identity.actors.MODERATORS_ACTS_AN_HOUR", 1)
+    assert upload(boss, png(), seen=read_look(store).changed).status_code == 429
     assert store.records(LOGOS).ids() == []
 
 

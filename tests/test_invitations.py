@@ -71,7 +71,7 @@ def test_invitation_of_a_sign_up_that_failed_is_open(app, store, boss, monkeypat
     assert sign_up(open_browser(), name="Grace", invite=secret).status_code == 507
     [row] = listed(boss)
     assert "not used Good until" in row and "Used by" not in row
-    assert "Revoke and create again" in boss.get(PATH).text
+    assert "Revoke and create the same again" in boss.get(PATH).text
     assert invite_record(*with_accounts(store))["usedBy"] == []
     monkeypatch.undo()
     assert sign_up(open_browser(), name="Grace", invite=secret).status_code == 303

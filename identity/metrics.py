@@ -5,12 +5,14 @@ workers write into files of a folder that `serve` makes (PROMETHEUS_MULTIPROC_DI
 answers reads all of them. Labels are the rules of routes, never what a client sent.
 """
 
+import contextlib
 import glob
 import hmac
 import ipaddress
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable
 
@@ -179,7 +181,16 @@ def reserve_files() -> None:
 
 def forget_dead_processes() -> None:
     """Remove the gauges of processes that are gone; what they counted stays."""
-    for path in glob.glob(f"{os.environ['PROMETHEUS_MULTIPROC_DIR']}/gauge_live*_*.db"):
+    folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
+    for path in glob.glob(f"{folder}/gauge_live*_*.db"):
         process_id = int(re.search(r"_([0-9]+)\.db$", path)[1])
         if not os.path.exists(f"/proc/{process_id}") and os.path.exists("/proc/self"):
             multiprocess.mark_process_dead(process_id)
+            for kind in ("histogram", "counter"):
+                cut_file(f"{folder}/{kind}_{process_id}.db")
+
+
+def cut_file(path: str) -> None:
+    """Give back what `reserve_files` reserved, and nothing uses; the file begins with how much."""
+    with contextlib.suppress(OSError), open(path, "r+b") as file:
+        file.truncate(max(8, int.from_bytes(file.read(4), sys.byteorder)))

@@ -31,6 +31,7 @@ KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages; further ones are dropped
 WEBHOOK_ID, CHANNEL = "chat", "chat"  # of the community's chat
 LATEST = 3600  # seconds that a receiver may ask to wait
+ASKED_TO_WAIT = "It asked to wait."
 LOG = logging.getLogger(__name__)
 
 
@@ -67,9 +68,13 @@ def announce(store: Storage, event: str, text: str, path: str) -> None:
 
 
 def send_due(store: Storage, channels: dict[str, Send]) -> None:
-    """Send what is due. After a failure the rest of its channel waits for the next time."""
-    failed = set()
-    for seen in store.records(OUTBOX).page("state", "waiting", at_most=MOST_WAITING):
+    """Send what is due. After a failure the rest of its channel waits for the next time.
+
+    If the receiver asked to wait, all of its channel does.
+    """
+    waiting, now = store.records(OUTBOX).page("state", "waiting", at_most=MOST_WAITING), now_ms()
+    failed = {each.channel for each in waiting if each.problem == ASKED_TO_WAIT and each.due > now}
+    for seen in waiting:
         if seen.due <= now_ms() and seen.channel not in failed:
             with contextlib.suppress(NotFound, StorageError):
                 if not _send(store, seen, channels[seen.channel]):
@@ -97,6 +102,7 @@ def note_failure(message: Message, error: NotSent) -> None:
     """Set when a message is tried next, or that it is given up."""
     now, message.problem = now_ms(), str(error)
     if error.retry_after is not None:  # it is no failure of the message
+        message.problem = ASKED_TO_WAIT
         message.due = now + min(error.retry_after, LATEST) * 1000
         return
     if message.tries == len(DELAYS):

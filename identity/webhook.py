@@ -17,7 +17,7 @@ import ssl
 import threading
 from urllib.parse import SplitResult, urlsplit
 
-from identity.outbox import WEBHOOK_ID, NotSent
+from identity.outbox import ASKED_TO_WAIT, WEBHOOK_ID, NotSent
 from storage import Storage
 from storage.kinds import WEBHOOKS
 from storage.records import now_ms
@@ -97,7 +97,7 @@ def send(store: Storage, site: str, private: bool, message: Message) -> None:
         if status == 429:
             wait = headers.get("Retry-After", "")
             seconds = int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60
-            raise NotSent("It asked to wait.", seconds)
+            raise NotSent(ASKED_TO_WAIT, seconds)
         if not 200 <= status < 300:
             raise NotSent(f"It answered with the status {status}.")
 

@@ -175,7 +175,12 @@ def test_chat_may_ask_to_wait(storage, chat, tell):
     send_due(storage, channels)
     first, second = waiting(storage)
     assert first.tries == second.tries == 0 and 25_000 < first.due - now_ms() <= 30_000
-    assert len(chat.received) == 1  # the second waited for the first
+    send_due(storage, channels)
+    assert len(chat.received) == 1  # the second waits as well
+    chat.status = 204
+    make_due(storage)
+    send_due(storage, channels)
+    assert waiting(storage) == [] and len(chat.received) == 3
 
 
 def test_redirect_is_not_followed(storage, chat, tell):

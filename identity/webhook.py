@@ -66,9 +66,10 @@ def check_address(url: str, private: bool) -> str | None:
 
 def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
     """Return the family and the address to connect to, resolved once. Raises NotSent."""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(
+            parts.hostname, parts.port or usual_port(parts), type=socket.SOCK_STREAM
+        )
     except (OSError, UnicodeError) as error:
         raise NotSent("No such host was found.") from error
     for _, _, _, _, address in found:
@@ -76,6 +77,10 @@ def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
             raise NotSent("The host is in a private network.")
     family, _, _, _, address = found[0]
     return family, address
+
+
+def usual_port(parts: SplitResult) -> int:
+    return 443 if parts.scheme == "https" else 80
 
 
 def is_public(address: str) -> bool:
@@ -166,7 +171,8 @@ def exchange(
     connected: socket.socket, parts: SplitResult, body: bytes, headers: dict[str, str]
 ) -> tuple[int, dict]:
     """Send the request and return the status and the headers of the response."""
-    connection = http.client.HTTPConnection(parts.hostname, parts.port)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or usual_port(parts))
+    connection.default_port = usual_port(parts)  # which `Host` does not name
     if parts.scheme == "https":  # verified for the name, wherever it led
         context = ssl.create_default_context()
         connected = context.wrap_socket(connected, server_hostname=parts.hostname)

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from forms import problems_of, text_of
@@ -314,6 +315,21 @@ def test_address_is_checked_again_at_each_message(storage, chat, tell):
     kept = Webhook("chat", 5, "https://127.0.0.1/", "json", EVENTS, "k")
     with pytest.raises(NotSent, match="private network"):
         deliver(kept, False, b"", {})
+
+
+def test_host_header_is_that_of_the_address(subtests):
+    for url, host in (
+        ("http://chat.example/", "chat.example"),
+        ("http://chat.example:8080/", "chat.example:8080"),
+        ("http://chat.example:443/", "chat.example:443"),
+        ("http://[2606:4700::1111]/", "[2606:4700::1111]"),
+    ):
+        with subtests.test(url):
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                theirs.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+                assert webhooks.exchange(ours, urlsplit(url), b"{}", {})[0] == 204
+                assert f"\r\nHost: {host}\r\n" in theirs.recv(4096).decode()
 
 
 @pytest.mark.live

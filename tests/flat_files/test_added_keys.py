@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -53,6 +54,24 @@ def check_whole(data, pictures) -> None:
 
 
 def test_start_adds_new_keys_to_the_records_that_are_there(older, pictures):
+    check_whole(older, pictures)
+
+
+def test_racing_starts_see_all_keys(older, pictures):
+    """No worker answers before the one that adds them is done."""
+    begin, counted, now = threading.Barrier(4), [], now_ms()
+
+    def start() -> None:
+        begin.wait()
+        users = open_storage(str(older), str(pictures)).users
+        counted.append(users.count_between("played", hour_of(now - 3_600_000), hour_of(now)))
+
+    workers = [threading.Thread(target=start) for _ in range(4)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    assert counted == [3] * 4
     check_whole(older, pictures)
 
 

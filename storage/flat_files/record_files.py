@@ -9,15 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from storage.encoding import build_record, record_as_dict
-from storage.errors import (
-    AlreadyThere,
-    DamagedRecord,
-    NotFound,
-    SaveUnconfirmed,
-    StorageError,
-    StorageFailed,
-)
-from storage.files import raises_storage_errors, translate_os_errors
+from storage.errors import AlreadyThere, DamagedRecord, NotFound, SaveUnconfirmed, StorageError
+from storage.files import raises_storage_errors, storage_error_from, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
@@ -227,7 +220,7 @@ class RecordFiles(Records):
                 with self.entries.updated(record.id, old, keys_of(self.kind, record)):
                     disk.write_record(self.path(record.id), record)
             except SaveUnconfirmed as error:  # the edit around it is not saved
-                raise StorageFailed(str(error)) from error
+                raise storage_error_from(error.__cause__) from error
 
     @contextlib.contextmanager
     def edit_inside(self, record_id: Id) -> Iterator[Record]:
@@ -240,7 +233,7 @@ class RecordFiles(Records):
             try:
                 self.save(record, before, self.kind.changed_fields(record, before, frozenset()))
             except SaveUnconfirmed as error:  # the edit around it is not saved
-                raise StorageFailed(str(error)) from error
+                raise storage_error_from(error.__cause__) from error
 
     @contextlib.contextmanager
     def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:

@@ -74,8 +74,8 @@ def send_due(store: Storage, channels: dict[str, Send]) -> None:
     """
     waiting, now = store.records(OUTBOX).page("state", "waiting", at_most=MOST_WAITING), now_ms()
     failed = {each.channel for each in waiting if each.problem == ASKED_TO_WAIT and each.due > now}
-    for seen in waiting:
-        if seen.due <= now_ms() and seen.channel not in failed:
+    for seen in waiting:  # a later version may have had other channels
+        if seen.due <= now_ms() and seen.channel in channels.keys() - failed:
             with contextlib.suppress(NotFound, StorageError):
                 if not _send(store, seen, channels[seen.channel]):
                     failed.add(seen.channel)

@@ -247,6 +247,16 @@ def test_messages_that_wait_long_hold_up_no_newer_one(storage, chat, tell):
     assert [json.loads(body)["text"] for _, body in chat.received] == ["new"]
 
 
+def test_message_of_an_unknown_channel_holds_up_no_other(storage, chat, tell):
+    """Another version of the server, which had more channels, ran here before."""
+    channels = tell()
+    post(storage, "pigeons", "player", "{}")
+    announce(storage, "player", "new", "/")
+    send_due(storage, channels)
+    assert len(chat.received) == 1
+    assert [each.channel for each in waiting(storage)] == ["pigeons"]
+
+
 def test_full_outbox_drops_messages_and_fails_nobody(storage, tell, monkeypatch):
     tell()
     monkeypatch.setattr("identity.outbox.MOST_WAITING", 2)

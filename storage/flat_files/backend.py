@@ -56,7 +56,9 @@ class FlatFiles(Storage):
         self._records = {part.kind: part for part in parts}
 
     def records(self, kind: Kind) -> RecordFiles:
-        return self._records.get(kind) or RecordFiles(self.layout, kind)
+        if kind not in self._records:
+            self._records[kind] = RecordFiles(self.layout, kind)
+        return self._records[kind]
 
     def try_reading(self) -> None:
         self.keys.current()

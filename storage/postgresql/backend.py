@@ -40,7 +40,9 @@ class PostgreSQL(Storage):
         self.audit = AuditTable(database)
 
     def records(self, kind: Kind) -> RecordTable:
-        return self._records.get(kind) or RecordTable(self.database, kind)
+        if kind not in self._records:
+            self._records[kind] = RecordTable(self.database, kind)
+        return self._records[kind]
 
     def free_space(self) -> int | None:
         return None  # the disk is that of another machine

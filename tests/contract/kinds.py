@@ -198,13 +198,13 @@ class KindsContract:
         assert problem.repaired == "removed"
         assert (notes.ids(), list(storage.verify())) == ([], [])
 
-    def test_expired_record_is_ignored_and_removed(self, storage, notes):
+    def test_expired_record_is_ignored_and_removed(self, storage, notes, open_installation):
         ends = now_ms() - 1, now_ms() - 3 * DAY_MS, NEVER
         for note_id, expires in zip(IDS, ends, strict=False):
             notes.add(Note(note_id, None, ADA, expires=expires))
         assert ids_of(notes.page("writer", "1")) == [IDS[2]]
         assert notes.find(IDS[0]) is None and notes.find(IDS[1]) is None
-        again = storage.records(NOTES)  # one that has not cleaned in the last minute
+        again = open_installation().records(NOTES)  # has not cleaned in the last minute
         again.add(Note(IDS[3], None, ADA))
         assert again.ids() == [IDS[0], IDS[2], IDS[3]]  # the first has expired today
         assert list(storage.verify()) == []

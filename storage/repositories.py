@@ -299,10 +299,10 @@ class Invites(Records[Invite]):
 
     def accounts_with(self, invite: Invite) -> list[int]:
         """Return the ids of the accounts that were made with an invitation."""
-        ids = invite.used_by  # `take` has looked at all but the last
+        ids = invite.used_by  # `claim` has looked at all but the last
         return [*ids[:-1], *self.accounts_of(ids[-1:])]
 
-    def take(self, user: User) -> None:
+    def claim(self, user: User) -> None:
         """Note that a user who is about to be added uses an invitation. Raises InviteSpent.
 
         The caller holds the lock of names. What was noted counts only if the user is added: a kill

@@ -28,6 +28,15 @@ CLEANING_INTERVAL = 60  # seconds
 REMOVED_AT_ONCE = 50  # expired records
 
 
+@contextlib.contextmanager
+def _inside_edit() -> Iterator[None]:
+    """Raise an unconfirmed save as a failed one: the edit around it is not saved."""
+    try:
+        yield
+    except SaveUnconfirmed as error:
+        raise storage_error_from(error.__cause__) from error
+
+
 class RecordFiles(Records):
     """The records of one kind below a data folder."""
 
@@ -216,11 +225,9 @@ class RecordFiles(Records):
             self._remove_expired()
             with contextlib.suppress(NotFound, DamagedRecord):
                 old = keys_of(self.kind, self.read_file(record.id))
-            try:
-                with self.entries.updated(record.id, old, keys_of(self.kind, record)):
-                    disk.write_record(self.path(record.id), record)
-            except SaveUnconfirmed as error:  # the edit around it is not saved
-                raise storage_error_from(error.__cause__) from error
+            keys = keys_of(self.kind, record)
+            with _inside_edit(), self.entries.updated(record.id, old, keys):
+                disk.write_record(self.path(record.id), record)
 
     @contextlib.contextmanager
     def edit_inside(self, record_id: Id) -> Iterator[Record]:
@@ -230,10 +237,8 @@ class RecordFiles(Records):
             record = self.read_file(record_id)
             before = record_as_dict(record)
             yield record
-            try:
+            with _inside_edit():
                 self.save(record, before, self.kind.changed_fields(record, before, frozenset()))
-            except SaveUnconfirmed as error:  # the edit around it is not saved
-                raise storage_error_from(error.__cause__) from error
 
     @contextlib.contextmanager
     def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:

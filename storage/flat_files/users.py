@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import os
+from collections.abc import Callable
+from functools import partial
 
 from storage.encoding import encode, stored_fields
 from storage.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
@@ -45,18 +47,16 @@ class UserFiles(RecordFiles, Users):
 
     @raises_storage_errors
     def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
-        found: list[User] = []
-        while names := self._names.page(prefix, after, at_most - len(found), backwards):
-            for name in names:
-                with contextlib.suppress(DamagedRecord):
-                    found += filter(None, [self.find_by("name", name)])
-            after = names[-1]
-        return found
+        return self._named(partial(self._names.page, prefix, backwards=backwards), after, at_most)
 
     @raises_storage_errors
     def _containing(self, part: str, after: str, at_most: int) -> list[User]:
+        return self._named(partial(self._names.containing, part), after, at_most)
+
+    def _named(self, page: Callable[..., list[str]], after: str, at_most: int) -> list[User]:
+        """Return the readable users with the keys of which `page` gives some behind `after`."""
         found: list[User] = []
-        while names := self._names.containing(part, after, at_most - len(found)):
+        while names := page(after=after, at_most=at_most - len(found)):
             for name in names:
                 with contextlib.suppress(DamagedRecord):
                     found += filter(None, [self.find_by("name", name)])
@@ -101,7 +101,7 @@ class UserFiles(RecordFiles, Users):
                     raise IdTaken
                 before(user)
                 if user.invite:
-                    self.invites.take(user)
+                    self.invites.claim(user)
                 with self.entries.updated(user.id, [], keys_of(self.kind, user)):
                     disk.commit(temporary, path)
 

@@ -76,7 +76,7 @@ class UserTable(RecordTable, Users):
                 raise InviteSpent
             before(user)
             if user.invite:
-                self.invites.take(user)
+                self.invites.claim(user)
             self.insert_row(user)
 
     def reserve_ids(self, largest: int) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from identity.rights import Right, is_oneself
+from identity.rights import Right, is_oneself, may_administer
 from storage import Storage
-from storage.errors import NoSuchUser
+from storage.errors import ChangedBefore, NoSuchUser
 from storage.records import MODERATOR, Client, User
+from storage.site_records import Look, Webhook
 
 HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
 ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
@@ -80,6 +81,16 @@ class Authority:
                 self.audit(act, **{kind: record.id}, **ids)
 
         return before
+
+    def begin_change(self, record: Look | Webhook, seen: int, act: str) -> None:
+        """Check and audit an administrator's change of a record as it was at the time `seen`.
+
+        Raises NotAllowed, ChangedBefore, TooManyAttempts.
+        """
+        self.require(may_administer)
+        if record.changed != seen:
+            raise ChangedBefore
+        self.audit(act)
 
     def count_own(self, kind: str, limit: int) -> None:
         """Count what a player does. Raises TooManyAttempts over `limit` an hour."""

@@ -71,10 +71,7 @@ class ChatActs:
                 raise ChangedBefore from error
             return
         with webhooks.edit(WEBHOOK_ID) as webhook:
-            self._authority.require(may_administer)
-            if webhook.changed != seen:
-                raise ChangedBefore
-            self._authority.audit("chat")
+            self._authority.begin_change(webhook, seen, "chat")
             webhook.changed = max(now_ms(), seen + 1)
             yield webhook
 
@@ -82,10 +79,7 @@ class ChatActs:
         """Tell the chat nothing more."""
 
         def before(webhook: Webhook) -> None:
-            self._authority.require(may_administer)
-            if webhook.changed != seen:
-                raise ChangedBefore
-            self._authority.audit("chat")
+            self._authority.begin_change(webhook, seen, "chat")
 
         try:
             self._store.records(WEBHOOKS).delete(WEBHOOK_ID, before)

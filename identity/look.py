@@ -14,16 +14,15 @@ from identity.actors import Actor, Authority, NotAllowed
 from identity.rights import may_administer
 from identity.settings import WELCOME_LENGTH
 from storage import Storage
-from storage.errors import AlreadyThere, ChangedBefore, InvalidField, SaveUnconfirmed, StorageError
+from storage.errors import AlreadyThere, ChangedBefore, SaveUnconfirmed, StorageError
 from storage.kinds import LOGOS, LOOKS
 from storage.records import now_ms
-from storage.rules import refuse
+from storage.rules import check_accent, refuse
 from storage.site_records import Logo, Look
 
 LOOK_ID = "site"
 CONTRAST = 4.5
 STEP = 0.005  # of the lightness
-ACCENT = re.compile(r"#?([0-9a-f]{6}|[0-9a-f]{3})", re.IGNORECASE)
 EMAIL = re.compile(r"[^\s@?&%<>\"]+@[^\s@?&%<>\"]+")
 WEB = re.compile(r"https?://[^\s<>\"]+")
 
@@ -65,12 +64,11 @@ def _rgb(colour: str) -> tuple[float, ...]:
 
 def parse_accent(text: str) -> str:
     """Return a colour as "#7a3fb0", "" for none. Raises InvalidField."""
-    found = ACCENT.fullmatch(text.strip())
-    if not found and text.strip():
-        raise InvalidField("accent", "Write a colour as six digits, like #7a3fb0.")
-    digits = found[1].lower() if found else ""
+    digits = text.strip().lower().removeprefix("#")
     digits = "".join(each * 2 for each in digits) if len(digits) == 3 else digits
-    return f"#{digits}" if digits else ""
+    accent = f"#{digits}" if text.strip() else ""
+    refuse("accent", check_accent(accent))
+    return accent
 
 
 def shade(accent: str, theme: Theme) -> Shade:
@@ -149,10 +147,7 @@ class LookActs:
         with contextlib.suppress(AlreadyThere):
             looks.add(Look(LOOK_ID, 0), lambda _: self._authority.require(may_administer))
         with looks.edit(LOOK_ID) as look:
-            self._authority.require(may_administer)
-            if look.changed != seen:
-                raise ChangedBefore
-            self._authority.audit("look")
+            self._authority.begin_change(look, seen, "look")
             old = look.logo
             look.changed = max(now_ms(), look.changed + 1)
             for name, value in fields.items():

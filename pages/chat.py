@@ -10,11 +10,10 @@ from identity.context import get_storage
 from identity.outbox import announce
 from identity.webhook import EVENTS, FORMATS
 from pages.admin import render_desk, require_administrator
-from pages.forms import form_view, redirect_with_notice
+from pages.forms import form_view, redirect_with_notice, seen_time
 from pages.moderation import actor_of
 from storage.kinds import OUTBOX
 from storage.records import User
-from storage.rules import USER_ID
 
 SHOWN = 20  # messages
 
@@ -52,12 +51,6 @@ def chat_page(player: User, problems: dict[str, str], key: str | None = None) ->
         given_up=given_up(store, SHOWN),
         problems=problems,
     )
-
-
-def seen_time() -> int:
-    """Return when the webhook had been changed last as the form was shown."""
-    seen = request.form.get("seen", "")
-    return int(seen) if USER_ID.fullmatch(seen) else 0
 
 
 chat_form = form_view(lambda: (require_administrator(),), chat_page, stamped=True)

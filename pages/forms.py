@@ -35,6 +35,7 @@ from storage.errors import (
     TooManyClients,
 )
 from storage.records import Suspension, User
+from storage.rules import USER_ID
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
@@ -178,6 +179,12 @@ def has_account(name_or_email: str) -> bool:
         return get_storage().users.find_by_login(name_or_email) is not None
     except DamagedRecord:
         return True  # the player keeps both until the record is repaired
+
+
+def seen_time() -> int:
+    """Return when a record had been changed last as its form was shown; 0 if that is unknown."""
+    seen = request.form.get("seen", "")
+    return int(seen) if USER_ID.fullmatch(seen) else 0
 
 
 def redirect_with_notice(message: str, address: str) -> Response:

@@ -10,14 +10,13 @@ from identity.context import get_storage
 from identity.look import DARK, LIGHT, LookActs, Shade, parse_accent, read_look, shade
 from pages.admin import render_desk, require_administrator
 from pages.files import LASTING, send_image
-from pages.forms import form_view, redirect_with_notice
+from pages.forms import form_view, redirect_with_notice, seen_time
 from pages.moderation import actor_of
 from pages.rendering import contact_of, welcome_of
 from pages.uploads import read_images
 from storage.errors import InvalidField
 from storage.kinds import LOGOS
 from storage.records import User
-from storage.rules import USER_ID
 
 DEFAULT_ACCENT = "#1d6b4c"  # of the preview without one: --leaf of static/style.css
 SHEET = (
@@ -60,12 +59,6 @@ def look_page(player: User, problems: dict[str, str]) -> str:
         is_preview="preview" in form,
         problems=problems,
     )
-
-
-def seen_time() -> int:
-    """Return when the look had been changed last as the form was shown."""
-    seen = request.form.get("seen", "")
-    return int(seen) if USER_ID.fullmatch(seen) else 0
 
 
 @look.post("/admin/look")

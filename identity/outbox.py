@@ -30,17 +30,21 @@ DELAYS = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds before each further tr
 KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages; further ones are dropped
 WEBHOOK_ID, CHANNEL = "chat", "chat"  # of the community's chat
-LATEST = 3600  # seconds that a receiver may ask to wait
-ASKED_TO_WAIT = "It asked to wait."
+LONGEST_WAIT = 3600  # seconds that a receiver may ask to wait
+ASKED_TO_WAIT = "It asked to wait."  # the problem of such a message
 LOG = logging.getLogger(__name__)
 
 
 class NotSent(Exception):
     """A message was not sent; the text is for administrators."""
 
-    def __init__(self, problem: str, retry_after: int | None = None) -> None:
-        super().__init__(problem)
-        self.retry_after = retry_after  # seconds, if the receiver asks to wait
+
+class AskedToWait(NotSent):
+    """The receiver asks to wait for so many seconds, which is no failure of the message."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(ASKED_TO_WAIT)
+        self.retry_after = retry_after
 
 
 Send = Callable[[Message], None]  # sends a message of a channel; raises NotSent
@@ -101,9 +105,8 @@ def _send(store: Storage, seen: Message, send: Send) -> bool:
 def note_failure(message: Message, error: NotSent) -> None:
     """Set when a message is tried next, or that it is given up."""
     now, message.problem = now_ms(), str(error)
-    if error.retry_after is not None:  # it is no failure of the message
-        message.problem = ASKED_TO_WAIT
-        message.due = now + min(error.retry_after, LATEST) * 1000
+    if isinstance(error, AskedToWait):
+        message.due = now + min(error.retry_after, LONGEST_WAIT) * 1000
         return
     if message.tries == len(DELAYS):
         message.given_up = now

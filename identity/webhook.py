@@ -17,7 +17,7 @@ import ssl
 import threading
 from urllib.parse import SplitResult, urlsplit
 
-from identity.outbox import ASKED_TO_WAIT, WEBHOOK_ID, NotSent
+from identity.outbox import WEBHOOK_ID, AskedToWait, NotSent
 from storage import Storage
 from storage.kinds import WEBHOOKS
 from storage.records import now_ms
@@ -33,7 +33,7 @@ FORMATS = {"discord": "Discord", "json": "JSON, signed"}
 TIMEOUT = 5  # seconds for a whole message
 MOST_READ = 65_536  # bytes of a response
 MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()]|:(?=//))")
-INSIDE = [  # no chat is there, but `ipaddress` (of an older Python) says that they are global
+NOT_PUBLIC = [  # no chat is there, but `ipaddress` (of an older Python) says that they are global
     *map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")),
     # IPv6 networks whose addresses lead to an IPv4 address
     *map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")),
@@ -55,7 +55,7 @@ def check_address(url: str, private: bool) -> str | None:
         return "Copy the whole address from your chat."
     if parts.username is not None or parts.password is not None:
         return "Use an address without a name and a password."
-    if parts.scheme != "https" and not (private and parts.scheme == "http"):
+    if not has_allowed_scheme(parts, private):
         return "Start with https://."
     try:
         resolve(parts, private)
@@ -79,6 +79,10 @@ def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
     return family, address
 
 
+def has_allowed_scheme(parts: SplitResult, private: bool) -> bool:
+    return parts.scheme == "https" or (private and parts.scheme == "http")
+
+
 def usual_port(parts: SplitResult) -> int:
     return 443 if parts.scheme == "https" else 80
 
@@ -86,7 +90,7 @@ def usual_port(parts: SplitResult) -> int:
 def is_public(address: str) -> bool:
     """Return True for an address of the internet, which leads nowhere else."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if any(ip in network for network in INSIDE):
+    if any(ip in network for network in NOT_PUBLIC):
         return False
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
 
@@ -101,8 +105,7 @@ def send(store: Storage, site: str, private: bool, message: Message) -> None:
         status, headers = deliver(webhook, private, *content_of(webhook, site, message))
         if status == 429:
             wait = headers.get("Retry-After", "")
-            seconds = int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60
-            raise NotSent(ASKED_TO_WAIT, seconds)
+            raise AskedToWait(int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60)
         if not 200 <= status < 300:
             raise NotSent(f"It answered with the status {status}.")
 
@@ -140,11 +143,11 @@ def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tupl
     read: a server that sends a byte every few seconds would hold the thread.
     """
     parts = urlsplit(webhook.url)
-    if problem := check_scheme(parts, private):
-        raise NotSent(problem)
+    if not has_allowed_scheme(parts, private):
+        raise NotSent("The address does not start with https://.")
     family, address = resolve(parts, private)
-    with socket.socket(family, socket.SOCK_STREAM) as connected, connected.dup() as same:
-        timer = threading.Timer(TIMEOUT, end, [same])  # TLS takes the socket itself over
+    with socket.socket(family, socket.SOCK_STREAM) as connected, connected.dup() as duplicate:
+        timer = threading.Timer(TIMEOUT, shut_down, [duplicate])  # TLS takes the socket itself over
         timer.start()
         try:
             connected.settimeout(TIMEOUT)
@@ -157,12 +160,7 @@ def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tupl
             timer.cancel()
 
 
-def check_scheme(parts: SplitResult, private: bool) -> str | None:
-    is_allowed = parts.scheme == "https" or (private and parts.scheme == "http")
-    return None if is_allowed else "The address does not start with https://."
-
-
-def end(connected: socket.socket) -> None:
+def shut_down(connected: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 

@@ -173,11 +173,11 @@ class AppActs:
             if client.disabled_by == seen_owner is not None:
                 client.disabled_by = owner_id  # who may enable it
             client.owner_id = owner_id
-        self._tell(owner_id, f"An administrator gave you the app {client.name}.")
-        self._tell(seen_owner, f"An administrator gave your app {client.name} to somebody else.")
+        self._notify(owner_id, f"An administrator gave you the app {client.name}.")
+        self._notify(seen_owner, f"An administrator gave your app {client.name} to somebody else.")
         return client
 
-    def _tell(self, user_id: int | None, text: str) -> None:
+    def _notify(self, user_id: int | None, text: str) -> None:
         """Leave a notice for a player; the act is done also if that cannot be saved."""
         if user_id is not None:
             with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:

@@ -187,10 +187,10 @@ def forget_dead_processes() -> None:
         if not os.path.exists(f"/proc/{process_id}") and os.path.exists("/proc/self"):
             multiprocess.mark_process_dead(process_id)
             for kind in ("histogram", "counter"):
-                cut_file(f"{folder}/{kind}_{process_id}.db")
+                truncate_file(f"{folder}/{kind}_{process_id}.db")
 
 
-def cut_file(path: str) -> None:
+def truncate_file(path: str) -> None:
     """Give back what `reserve_files` reserved, and nothing uses; the file begins with how much."""
     with contextlib.suppress(OSError), open(path, "r+b") as file:
         file.truncate(max(8, int.from_bytes(file.read(4), sys.byteorder)))

@@ -17,7 +17,7 @@ from storage.records import Client, User, now_ms
 
 REPORTS_SHOWN = 50  # on one page
 OTHERS_SHOWN = 20  # games, and suspensions
-LOOKED_AT = 200  # of each: some have ended, and ids of games have no order
+READ_AT_MOST = 200  # of each: some have ended, and ids of games have no order
 
 overview = Blueprint("overview", __name__)
 
@@ -50,7 +50,7 @@ def show_overview() -> Response | str:
 
 def waiting_games() -> list[Client]:
     """Return games that nobody has listed or declined, the oldest first; one more if there are."""
-    found = get_storage().clients.page("queue", "waiting", at_most=LOOKED_AT)
+    found = get_storage().clients.page("queue", "waiting", at_most=READ_AT_MOST)
     return sorted(found, key=lambda client: client.created)[: OTHERS_SHOWN + 1]
 
 
@@ -58,7 +58,7 @@ def ending_suspensions() -> list[tuple[User, str]]:
     """Return the players whose suspensions end this week, the soonest first, and in how long."""
     now, users = now_ms(), get_storage().users
     days = day_of(now), day_of(now + 7 * DAY_MS)
-    found = users.between("suspended", *days, None, LOOKED_AT, newest_first=False)
+    found = users.between("suspended", *days, None, READ_AT_MOST, newest_first=False)
     ending = [each for each in found if each.suspended]
     return [(u, format_wait(u.suspension.until - now)) for u in ending[:OTHERS_SHOWN]]
 

@@ -13,7 +13,7 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
 from storage.kind import Index, Kind, Unique
 
-GONE = ("used_invites",)  # folders of keys that an earlier version had
+REMOVED_KEYS = ("used_invites",)  # folders of keys that an earlier version had
 
 
 def add_keys(layout: Layout) -> None:
@@ -34,7 +34,7 @@ def add_keys(layout: Layout) -> None:
             with disk.synced(layout.data_dir):
                 _fill(layout, new)
             disk.remove_durably(_marker(layout))
-    for folder in GONE:
+    for folder in REMOVED_KEYS:
         shutil.rmtree(layout.path(folder), ignore_errors=True)
 
 

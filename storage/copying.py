@@ -48,8 +48,9 @@ def _copy_all(snapshot: Snapshot, load: Load, progress: Progress) -> int:
     for user_id in snapshot.deleted_ids():
         load.add_deleted_id(user_id)
     for kind in kinds.KINDS:
-        for record in snapshot.records(kind) if kind is not kinds.USERS else ():
-            load.add(kind, record)
+        if kind.copied and kind is not kinds.USERS:
+            for record in snapshot.records(kind):
+                load.add(kind, record)
     load.keys = snapshot.keys()
     load.add_audit_log(snapshot.audit_lines())
     load.next_user_id = snapshot.next_user_id

@@ -61,7 +61,8 @@ class Kind:
     number: bool = False  # ids are integers; else texts
     locks: int = 1  # of flat files: what many players write has several
     cached: bool = False  # a record that was read is shared, and must not be changed
-    archived: bool = True  # in a backup; a copy has all kinds
+    archived: bool = True  # in a backup
+    copied: bool = True  # in a copy; a letter with a link that works must not be sent again
     counts: bool = True  # an installation with such a record is not empty
 
     @functools.cached_property

@@ -318,6 +318,7 @@ OUTBOX = Kind(
     expires=lambda message: message.expires,
     locks=16,
     archived=False,
+    copied=False,
     counts=False,
 )
 STATES = Kind("states", "state", State, rules.WORD, NotFound, archived=False, counts=False)

@@ -21,7 +21,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 # Stored only if they have a value: programs from before such a field refuse records that name it.
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
-NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined"}
+NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
 
 
 def now_ms() -> int:
@@ -109,6 +109,7 @@ class User:
     last_game: str | None = None  # the client id that the last heartbeat named
     invited_by: int | str | None = None  # a user id or "command"
     last_sign_in: int = 0  # 0: unknown
+    email_verified: bool = False  # the player confirmed the address; a new one has to be
 
     @property
     def logins(self) -> list[str]:

@@ -192,18 +192,26 @@ class Users(Records[User]):
         """Rename a user `player<id>`. `before` may change other fields."""
         return self._change_key(user_id, "name", f"player{user_id}", before)
 
-    def change_email(self, user_id: int, email: str, before: Before[User] = ignore) -> User:
-        """Change a user's email address; "" removes it. Raises InvalidField, EmailTaken."""
+    def change_email(
+        self, user_id: int, email: str, before: Before[User] = ignore, verified: bool = False
+    ) -> User:
+        """Change a user's email address; "" removes it. Nothing else says that it is `verified`.
+
+        Raises InvalidField, EmailTaken.
+        """
         email = email.strip()
         refuse("email", check_email(email))
-        return self._change_key(user_id, "email", email, before)
+        return self._change_key(user_id, "email", email, before, email_verified=verified)
 
-    def _change_key(self, user_id: int, field: str, text: str, before: Before[User]) -> User:
+    def _change_key(
+        self, user_id: int, field: str, text: str, before: Before[User], **others: bool
+    ) -> User:
         with self.edit(user_id, {field}) as user:
             changed = dataclasses.replace(user, **{field: text})
             self.refuse_taken(changed, {field})
             before(user)
-            setattr(user, field, text)
+            for name, value in {field: text, **others}.items():
+                setattr(user, name, value)
         return user
 
     @contextlib.contextmanager

@@ -43,7 +43,7 @@ def fill(store: Storage) -> None:
 def read_all(store: Storage) -> tuple:
     """Return everything that is copied."""
     with store.snapshot() as snapshot:
-        others = [snapshot.records(kind) for kind in KINDS if kind is not USERS]
+        others = [snapshot.records(kind) for kind in KINDS if kind.copied and kind is not USERS]
         parts = [list(part) for part in (snapshot.users(), snapshot.deleted_ids(), *others)]
         keys = snapshot.keys()
         lines = list(snapshot.audit_lines())

@@ -43,7 +43,7 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
         before()
         spools = {}
         with contextlib.ExitStack() as held:
-            for kind in kinds.KINDS:
+            for kind in (each for each in kinds.KINDS if each.copied):
                 # Until the last kind is read: an app and its cover are of one moment.
                 held.enter_context(layout.kind_lock(kind))
                 spools[kind.name] = _spool(layout, kind, new_file())

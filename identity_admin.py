@@ -16,6 +16,7 @@ from commands.archives import backup, copy_, export, import_, restore
 from commands.clients import client_commands
 from commands.demo import demo
 from commands.invites import invite_commands
+from commands.mail import mail_commands
 from commands.players import audit, flair_commands, user_commands
 from commands.printing import escape
 from commands.running import serve, settings
@@ -24,7 +25,8 @@ from commands.upkeep import check, rotate_key
 from storage.files import storage_error_from
 
 COMMANDS = [serve, demo, settings, check, rotate_key, backup, restore, copy_, export, import_]
-COMMANDS += [stats, user_commands, client_commands, flair_commands, invite_commands, audit]
+COMMANDS += [stats, user_commands, client_commands, flair_commands, invite_commands]
+COMMANDS += [mail_commands, audit]
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 

@@ -18,7 +18,6 @@ a request (identity.authorization, identity.clients), `signed_in_player` (identi
 `serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
 """
 
-import functools
 import hmac
 import logging
 import re
@@ -34,7 +33,6 @@ from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
-from identity import webhook
 from identity.apps import note_sign_in
 from identity.authorization import (
     ALWAYS_GRANTED,
@@ -52,7 +50,7 @@ from identity.authorization import (
     read_client_and_redirect_uri,
     read_code_challenge,
 )
-from identity.claims import profile_claims, scope_claims
+from identity.claims import given_email, profile_claims, scope_claims
 from identity.clients import (
     FORM_TYPE,
     authenticate_client,
@@ -60,7 +58,7 @@ from identity.clients import (
     find_named_client,
     read_token_parameters,
 )
-from identity.context import base_url, get_storage
+from identity.context import base_url, get_storage, mail_is_on
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.formatting import MINUTE
 from identity.guards import GUARDS, is_framed, is_request_by_post
@@ -78,7 +76,6 @@ from identity.oauth import (
     tester_redirect_uri,
 )
 from identity.openid import issue_id_token
-from identity.outbox import CHANNEL, start_at_first_request
 from identity.reauthentication import address_after_sign_in, must_sign_in, session_start
 from identity.responses import (
     NO_STORE,
@@ -278,7 +275,7 @@ def show_consent_page(
         is_popup=auth_request.response_mode == WEB_MESSAGE,
         on_device=not client.remembers_consent(auth_request.redirect_uri),
         remembered=not is_test(client, auth_request),
-        email=player.email if "email" in auth_request.scope else None,
+        email=given_email(player, mail_is_on()) if "email" in auth_request.scope else None,
         groups=player.groups if "groups" in auth_request.scope else None,
         request_field=signed,
         again=auth_request.address,
@@ -546,8 +543,8 @@ def whois(api_request: ApiRequest) -> JsonResponse:
     body = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         body["pfpTimestamp"] = user.pfp_timestamp
-    if "email" in claims["scope"] and user.email:
-        body["email"] = user.email
+    if "email" in claims["scope"] and (email := given_email(user, api_request.mail)):
+        body["email"] = email
     return JsonResponse(encode_ascii_json(body), NO_STORE)
 
 
@@ -558,7 +555,7 @@ def userinfo(api_request: ApiRequest) -> JsonResponse:
     claims, user = read_token_holder(api_request, read_sent_token(api_request))
     body = {"sub": str(user.id), "id": user.id}
     body |= profile_claims(user, api_request.storage, api_request.base_url)
-    return JsonResponse(body | scope_claims(user, claims["scope"]), NO_STORE)
+    return JsonResponse(body | scope_claims(user, claims["scope"], api_request.mail), NO_STORE)
 
 
 def read_token_holder(api_request: ApiRequest, token: str) -> tuple[dict, User]:
@@ -789,10 +786,3 @@ def create_app(overrides: dict | None = None) -> Flask:
 
         app.wsgi_app = Metered(app, api_views, settings["METRICS"])
     return app
-
-
-def send_messages(app: Flask) -> None:
-    """Let a process that serves the app send what is in the outbox, from its first request on."""
-    site, private = app.config["BASE_URL"], app.config["WEBHOOK_PRIVATE"] == "on"
-    to_chat = functools.partial(webhook.send, app.extensions["storage"], site, private)
-    start_at_first_request(app, {CHANNEL: to_chat})

@@ -121,6 +121,7 @@ def user_show(name: str, as_json: bool) -> None:
         record["suspendedBy"] = suspension.by  # a player id or "command"
         record["suspendedUntil"] = suspension.until
         record["suspensionReason"] = suspension.reason
+    record["emailVerified"] = user.email_verified
     record["lastSignIn"] = user.last_sign_in or None
     record["invitedBy"] = user.invited_by  # a player id or "command"
     record["reports"] = len(store.records(REPORTS).page("user", str(user.id)))

@@ -172,7 +172,7 @@ def settings(bind: tuple[str, int], server: str) -> None:
     values = settings_at(*bind)
     for name, setting in SETTINGS.items():
         origin = "environment" if f"IDENTITY_{name}" in os.environ else "default"
-        value = mask_url(values[name]) if name == "STORAGE" else values[name]
+        value = mask_url(values[name]) if name in ("STORAGE", "SMTP_URL") else values[name]
         if name == "METRICS" and value not in ("on", "off"):
             value = "***"
         click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {setting.help}")

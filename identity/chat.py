@@ -3,12 +3,12 @@
 import contextlib
 
 from identity.actors import Actor, Authority
-from identity.outbox import MOST_WAITING, WEBHOOK_ID
+from identity.outbox import CHAT, WEBHOOK_ID
 from identity.rights import may_administer
 from identity.webhook import EVENTS, FORMATS, check_address, new_key
 from storage import Storage
 from storage.errors import AlreadyThere, ChangedBefore, InvalidField, NotFound
-from storage.kinds import OUTBOX, WEBHOOKS
+from storage.kinds import OUTBOX, WEBHOOKS, given_up_of
 from storage.records import now_ms
 from storage.rules import refuse
 from storage.site_records import Message, Webhook
@@ -111,6 +111,6 @@ def find_webhook(store: Storage) -> Webhook | None:
     return store.records(WEBHOOKS).find(WEBHOOK_ID)
 
 
-def given_up(store: Storage, at_most: int = MOST_WAITING) -> list[Message]:
+def given_up(store: Storage, at_most: int = 1000) -> list[Message]:
     """Return the messages that were given up, the newest first."""
-    return store.records(OUTBOX).page("state", "given-up", None, at_most, newest_first=True)
+    return store.records(OUTBOX).page("queue", given_up_of(CHAT), None, at_most, newest_first=True)

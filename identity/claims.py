@@ -27,19 +27,26 @@ def profile_claims(user: User, store: Storage, base_url: str) -> dict[str, str]:
     }
 
 
-def scope_claims(user: User, scope: list[str]) -> dict[str, str | bool | list[str]]:
+def given_email(user: User, mail: bool) -> str:
+    """Return the email address that apps get, "" for none; with `mail` only a confirmed one."""
+    return user.email if user.email_verified or not mail else ""
+
+
+def scope_claims(user: User, scope: list[str], mail: bool) -> dict[str, str | bool | list[str]]:
     """Return the claims of the scopes `email` and `groups`."""
     claims = {}
-    if "email" in scope and user.email:
-        claims |= {"email": user.email, "email_verified": False}  # emails are not proven
+    if "email" in scope and (email := given_email(user, mail)):
+        claims |= {"email": email, "email_verified": user.email_verified}
     if "groups" in scope:
         claims["groups"] = user.groups
     return claims
 
 
-def id_token_claims(user: User, scope: list[str], store: Storage, base_url: str) -> dict:
+def id_token_claims(
+    user: User, scope: list[str], store: Storage, base_url: str, mail: bool
+) -> dict:
     """Return the claims about a player for an ID token. Raises StorageError."""
-    claims = scope_claims(user, scope)
+    claims = scope_claims(user, scope, mail)
     if len(claims.get("groups", ())) > GROUPS_IN_TOKEN:
         del claims["groups"]
     return claims | (profile_claims(user, store, base_url) if "profile" in scope else {})

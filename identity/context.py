@@ -10,6 +10,11 @@ def get_storage() -> Storage:
     return current_app.extensions["storage"]
 
 
+def mail_is_on() -> bool:
+    """Return True if this server can send letters."""
+    return bool(current_app.config["SMTP_URL"])
+
+
 def base_url() -> str:
     """Return the origin at which people reach this server, such as "https://id.example.org"."""
     return current_app.config["BASE_URL"]

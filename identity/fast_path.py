@@ -45,6 +45,7 @@ class ApiRequest:
     environ: dict
     storage: Storage
     base_url: str
+    mail: bool  # is set up, so that only confirmed addresses are given to apps
     any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
@@ -148,7 +149,9 @@ class FastPath:
         return response(environ, start_response)
 
     def _request_of(self, environ: dict) -> ApiRequest:
-        return ApiRequest(environ, self.app.extensions["storage"], self.app.config["BASE_URL"])
+        config = self.app.config
+        store, mail = self.app.extensions["storage"], bool(config["SMTP_URL"])
+        return ApiRequest(environ, store, config["BASE_URL"], mail)
 
     def _call_from_flask(self, view: View) -> JsonResponse:
         g.api_request = self._request_of(request.environ)

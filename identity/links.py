@@ -1,15 +1,35 @@
-"""One-time links: for the first account, and for a lost password."""
+"""Links and codes: for the first account, a lost password, and an email address.
 
+What a letter says stands in a fragment, which browsers send to no server: programs that follow the
+links of letters change nothing. A browser that asked for a letter keeps a secret in its session,
+and the link names its hash: anywhere else the code of the letter is needed as well. Nothing is
+stored: link and code end when what they are about changes.
+"""
+
+import hmac
+import secrets
+from typing import NamedTuple
+
+from flask import session
 from itsdangerous import BadSignature
 
 from identity.actors import COMMAND, Actor, Authority
+from identity.formatting import DAY
+from identity.limits import AttemptLimit, count_attempts
 from identity.rights import may_moderate
-from identity.signing import serializer
+from identity.signing import digest_of, serializer
 from storage import Storage
-from storage.errors import NoSuchUser
-from storage.records import User, sha256
+from storage.errors import DamagedRecord, NoSuchUser
+from storage.names import EMAIL_KEPT_DAYS
+from storage.records import FormerEmail, User, now_ms
 
 LINK_MAX_AGE = 3600  # seconds
+PASSWORD, CONFIRMATION = "sign-in link", "confirmation"  # purposes
+CODE_TRIES = 5  # for one letter
+CODE_TRIES_A_DAY = 20  # for one player: somebody may ask for letters again and again
+
+
+# -- the first account --------------------------------------------------------------------------
 
 
 def issue_first_account_link(store: Storage, base_url: str) -> str:
@@ -26,26 +46,125 @@ def is_first_account_invite(store: Storage, invite: str) -> bool:
     return True
 
 
+# -- the browser that asks for a letter ---------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """What a browser keeps that asked for a letter."""
+
+    secret: str
+    address: str  # that was typed
+    time: int  # milliseconds
+
+    @property
+    def browser(self) -> str:
+        """The hash by which a link names this browser."""
+        return digest_of(self.secret, length=12)
+
+
+def ask(purpose: str, address: str) -> Asked:
+    """Let this browser keep that it asks for a letter."""
+    session[purpose] = asked = Asked(secrets.token_urlsafe(12), address, now_ms())
+    return asked
+
+
+def find_asked(purpose: str) -> Asked | None:
+    """Return what this browser asked for in the last hour, or None."""
+    asked = session.get(purpose) and Asked(*session[purpose])
+    return asked if asked and 0 <= now_ms() - asked.time < LINK_MAX_AGE * 1000 else None
+
+
+# -- links --------------------------------------------------------------------------------------
+
+
+class Link(NamedTuple):
+    """What a link says: the player whom it names, and the browser that asked for it."""
+
+    user: User
+    browser: str = ""  # "": it works in any
+
+
+def _state(purpose: str, user: User) -> str:
+    """Return the digest of what a link is about; the link ends when it changes."""
+    about = user.password_hash if purpose == PASSWORD else str(user.email_verified)
+    return digest_of(f"{about}\n{user.email}", length=12)
+
+
+def issue_link(
+    store: Storage, purpose: str, user: User, browser: str, by: int | str = COMMAND.id
+) -> str:
+    """Return the text of a link, good for LINK_MAX_AGE seconds and as long as its maker may."""
+    return serializer(purpose, store).dumps([user.id, _state(purpose, user), by, browser])
+
+
 def issue_sign_in_link(
     store: Storage, base_url: str, user: User, by: int | str = COMMAND.id
 ) -> str:
-    """Return the address where a player sets a new password: once, within LINK_MAX_AGE seconds.
+    """Return the address where a player sets a new password, in any browser.
 
-    It is good for as long as the one who made it may moderate the player.
+    It works once. It is good for as long as the one who made it may moderate the player.
     """
-    signed = serializer("sign-in link", store).dumps([user.id, sha256(user.password_hash), by])
-    return f"{base_url}/new-password?link={signed}"
+    return f"{base_url}/recover#{issue_link(store, PASSWORD, user, '', by)}"
 
 
-def find_linked_user(store: Storage, link: str) -> User | None:
-    """Return the player of a sign-in link, or None if it is used, expired or forged."""
+def find_link(store: Storage, purpose: str, text: str) -> Link | None:
+    """Return what a link says, which may be its whole address; None if it is used or forged."""
     try:
-        signed = serializer("sign-in link", store).loads(link, max_age=LINK_MAX_AGE)
-        user_id, digest, *by = signed
+        values = serializer(purpose, store).loads(text.rpartition("#")[2].strip(), LINK_MAX_AGE)
+        user_id, state, by, browser = values
         user = store.users.read(user_id)
-    except (BadSignature, NoSuchUser):
+    except (BadSignature, NoSuchUser, UnicodeEncodeError, ValueError):
         return None
-    # A new password invalidates a link and all others.
-    is_unused = digest == sha256(user.password_hash)
-    maker = Actor(*by) if by else COMMAND  # of an earlier version
-    return user if is_unused and Authority(store, maker).has(may_moderate, user) else None
+    may_make = Authority(store, Actor(by)).has(may_moderate, user)
+    return Link(user, browser) if state == _state(purpose, user) and may_make else None
+
+
+def issue_way_back(store: Storage, user_id: int, email: str) -> str:
+    """Return the text of a link with which a player takes back an address that was replaced."""
+    return serializer("way back", store).dumps([user_id, email])
+
+
+def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | None:
+    """Return the player, the address and its record, or None if it cannot be taken back."""
+    try:
+        signed = text.rpartition("#")[2].strip()
+        user_id, email = serializer("way back", store).loads(signed, EMAIL_KEPT_DAYS * DAY)
+        kept = store.users.former_emails.find_kept(email)
+        user = store.users.read(user_id)
+    except (BadSignature, NoSuchUser, UnicodeEncodeError):
+        return None
+    return (user, email, kept) if kept and kept.user_id == user_id else None
+
+
+def find_confirmed(store: Storage, email: str) -> User | None:
+    """Return the player who confirmed this address, or None."""
+    try:
+        user = store.users.find_by_login(email) if "@" in email else None
+    except DamagedRecord:
+        return None
+    return user if user and user.email_verified else None
+
+
+# -- codes --------------------------------------------------------------------------------------
+
+
+def codes_of(store: Storage, purpose: str, user: User, browser: str) -> list[str]:
+    """Return the six digits beside a link, for each of the signing keys, the newest first."""
+    text = "\n".join(("code", purpose, str(user.id), _state(purpose, user), browser)).encode()
+    digests = (hmac.digest(key, text, "sha256") for key in reversed(store.keys.current()))
+    return [f"{int.from_bytes(each[:8]) % 10**6:06d}" for each in digests]
+
+
+def is_right_code(store: Storage, purpose: str, user: User | None, browser: str, code: str) -> bool:
+    """Return True for the code of a letter. The attempt counts before it is looked at.
+
+    Without a user it takes as long. Raises TooManyAttempts.
+    """
+    limits = [AttemptLimit("code of", f"{purpose} {browser}", CODE_TRIES, LINK_MAX_AGE)]
+    if user:
+        limits.append(AttemptLimit("code for", str(user.id), CODE_TRIES_A_DAY, DAY // 2))
+    count_attempts(store, limits)
+    typed = "".join(filter(str.isdigit, code)).encode()
+    codes = codes_of(store, purpose, user or User(0, "", "", ""), browser)
+    is_right = any(hmac.compare_digest(typed, each.encode()) for each in codes)
+    return is_right and user is not None

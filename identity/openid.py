@@ -52,7 +52,8 @@ def issue_id_token(
         "amr": ["pwd"],  # RFC 8176
     }
     claims |= {"nonce": code.nonce} if code.nonce else {}
-    return _sign(claims | id_token_claims(user, code.scope, store, issuer), store)
+    claims |= id_token_claims(user, code.scope, store, issuer, api_request.mail)
+    return _sign(claims, store)
 
 
 def _sign(claims: dict, store: Storage) -> str:

@@ -1,141 +1,228 @@
 """The outbox: messages that are sent after the response, and survive a kill of the server.
 
-A thread of each worker sends what is due. It takes a message by moving its time in an edit of the
-record, so that nobody else takes it for a while, sends it, and deletes the record. A message whose
-sender was killed is due again after LEASE: it is sent at least once, and its id tells a receiver
-that it was there before.
+A thread of each worker sends those of one channel. On flat files one worker does: if it ends,
+another one takes its place. On a database each does, and claims a message for a while in the
+message itself. A message that was sent is removed; one whose sender was killed is sent again.
 """
 
 import contextlib
 import json
 import logging
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator
 
 from storage import Storage
-from storage.errors import NotFound, StorageError
+from storage.errors import NotFound, StorageError, StorageFailed
 from storage.kind import DAY_MS
-from storage.kinds import OUTBOX, WEBHOOKS
+from storage.kinds import OUTBOX, WEBHOOKS, queue_of
 from storage.records import now_ms
 from storage.repositories import new_time_id
 from storage.site_records import Message
 
-if TYPE_CHECKING:  # the command starts without it
-    from flask import Flask
-
-INTERVAL = 5  # seconds between two looks at what others left
-LEASE = 60_000  # milliseconds
-DELAYS = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds before each further try
+POLL = 0.25  # seconds between two looks at how many messages wait
+INTERVAL = 5  # seconds between two looks at what failed before
 KEPT_DAYS = 30
-MOST_WAITING = 1000  # messages; further ones are dropped
-WEBHOOK_ID, CHANNEL = "chat", "chat"  # of the community's chat
-LONGEST_WAIT = 3600  # seconds that a receiver may ask to wait
-ASKED_TO_WAIT = "It asked to wait."  # the problem of such a message
+MOST_WAITING = 1000  # messages to the chat; further ones are dropped
+PAGE, LATER_PAGE = 100, 10  # messages that are sent before the first queue is looked at again
+LONGEST_PAUSE, LONGEST_WAIT = 60, 3600  # seconds: of our own, and one that a receiver asks for
+STOP_TIMEOUT = 8  # seconds for the message that is being sent
+WEBHOOK_ID = "chat"
+CHAT, MAIL = "chat", "mail"  # channels
 LOG = logging.getLogger(__name__)
 
 
 class NotSent(Exception):
-    """A message was not sent; the text is for administrators."""
+    """A message was not sent, and is tried again later; the text is for administrators."""
+
+    stops_channel = True  # the next message would fail as well
 
 
-class AskedToWait(NotSent):
-    """The receiver asks to wait for so many seconds, which is no failure of the message."""
+class Deferred(NotSent):
+    """A message was not sent, for a reason that others need not have."""
 
-    def __init__(self, retry_after: int) -> None:
-        super().__init__(ASKED_TO_WAIT)
-        self.retry_after = retry_after
+    stops_channel = False
 
 
-Send = Callable[[Message], None]  # sends a message of a channel; raises NotSent
+class Refused(Deferred):
+    """A message was not sent, and never will be."""
 
 
-def post(store: Storage, channel: str, event: str, body: str) -> None:
-    """Put a message into the outbox. What it tells of goes on if that cannot be saved."""
-    outbox, now = store.records(OUTBOX), now_ms()
+class Paused(NotSent):
+    """Nothing can be sent for some seconds, which is no failure of the message."""
+
+    def __init__(self, problem: str, seconds: int = 0) -> None:
+        super().__init__(problem)
+        self.seconds = seconds  # 0: twice as many as the last time
+
+
+class Channel:
+    """A way in which messages are sent."""
+
+    name: str
+    delays: list[int]  # seconds before each further try
+
+    def send(self, message: Message) -> None:
+        """Send a message. Raises NotSent."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what was kept for the next message."""
+
+
+def post(store: Storage, message: Message, at_most: int) -> None:
+    """Put a message into the outbox, unless `at_most` of its queue wait. Raises StorageError."""
+    outbox, queue = store.records(OUTBOX), OUTBOX.key("queue").of(message)
+    if outbox.count_between("queue", queue, queue) >= at_most:
+        raise StorageFailed("the outbox is full")
+    outbox.add(message)
+
+
+def new_message(channel: str, event: str, body: str, **fields: str | int) -> Message:
+    now = now_ms()
+    expires = now + KEPT_DAYS * DAY_MS
+    return Message(new_time_id(now), channel, event, body, now, expires, due=now, **fields)
+
+
+def announce(store: Storage, event: str, text: str, path: str) -> None:
+    """Tell the chat what happened, if an administrator wants that; `path` is of a page here.
+
+    What it tells of goes on if that cannot be saved.
+    """
     try:
-        if outbox.count_between("state", "waiting", "waiting") >= MOST_WAITING:
-            LOG.error("the outbox is full: a message is dropped")
-            return
-        expires = now + KEPT_DAYS * DAY_MS
-        outbox.add(Message(new_time_id(now), channel, event, body, now, expires, due=now))
+        webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
+        if webhook and event in (*webhook.events, "test"):
+            body = json.dumps({"text": text, "path": path})
+            post(store, new_message(CHAT, event, body), MOST_WAITING)
     except StorageError as error:
         LOG.error("a message is dropped: %s", error)
 
 
-def announce(store: Storage, event: str, text: str, path: str) -> None:
-    """Tell the chat what happened, if an administrator wants that; `path` is of a page here."""
-    with contextlib.suppress(StorageError):
-        webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
-        if webhook and event in (*webhook.events, "test"):
-            post(store, CHANNEL, event, json.dumps({"text": text, "path": path}))
+class Sender:
+    """What sends the messages of a channel."""
 
+    def __init__(self, store: Storage, channel: Channel) -> None:
+        self._store = store
+        self._channel = channel
+        name = channel.name  # letters with links go first
+        self._queues = [(queue_of(name, first=True), PAGE), (queue_of(name), LATER_PAGE)]
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._waiting = 0  # messages, at the last look
+        self._next_look = self._paused_until = float("-inf")  # time.monotonic()
+        self._pause = 1  # seconds
 
-def send_due(store: Storage, channels: dict[str, Send]) -> None:
-    """Send what is due. After a failure the rest of its channel waits for the next time.
+    def start(self) -> None:
+        """Start the thread, once in a process."""
+        if self._thread is None:
+            name = f"outbox {self._channel.name}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
 
-    If the receiver asked to wait, all of its channel does.
-    """
-    waiting, now = store.records(OUTBOX).page("state", "waiting", at_most=MOST_WAITING), now_ms()
-    failed = {each.channel for each in waiting if each.problem == ASKED_TO_WAIT and each.due > now}
-    for seen in waiting:  # a later version may have had other channels
-        if seen.due <= now_ms() and seen.channel in channels.keys() - failed:
-            with contextlib.suppress(NotFound, StorageError):
-                if not _send(store, seen, channels[seen.channel]):
-                    failed.add(seen.channel)
+    def end(self) -> None:
+        """Begin no further message."""
+        self._stopping.set()
 
+    def join(self) -> None:
+        """Wait for the message that is being sent."""
+        if self._thread:
+            self._thread.join(STOP_TIMEOUT)
 
-def _send(store: Storage, seen: Message, send: Send) -> bool:
-    """Send a message unless another sender has taken it; return False if that failed."""
-    outbox = store.records(OUTBOX)
-    with outbox.edit(seen.id) as message:
-        if message.due != seen.due:
-            return True
-        message.due = now_ms() + LEASE
-    try:
-        send(message)
-    except NotSent as error:
-        with outbox.edit(seen.id) as message:
-            note_failure(message, error)
-        return False
-    outbox.delete(seen.id)
-    return True
+    def _run(self) -> None:
+        task = f"outbox-{self._channel.name}"
+        while not self._stopping.is_set():
+            pause = 1.0
+            try:
+                claim = self._store.lead(task)
+                if claim is not None:
+                    pause = POLL if claim == 0 else 1.0
+                    self.send_due(claim, always=False)
+            except StorageError as error:
+                LOG.warning("the outbox cannot be read: %s", error)
+                pause = INTERVAL
+            except Exception:  # the thread goes on
+                LOG.exception("a message was not sent")
+                pause = INTERVAL
+            self._stopping.wait(pause)
 
+    def send_due(self, claim: int, always: bool = True) -> None:
+        """Send what is due, and claim each message for so many milliseconds; 0: nobody else sends.
 
-def note_failure(message: Message, error: NotSent) -> None:
-    """Set when a message is tried next, or that it is given up."""
-    now, message.problem = now_ms(), str(error)
-    if isinstance(error, AskedToWait):
-        message.due = now + min(error.retry_after, LONGEST_WAIT) * 1000
-        return
-    if message.tries == len(DELAYS):
-        message.given_up = now
-        return
-    message.due = now + DELAYS[message.tries] * 1000
-    message.tries += 1
-
-
-def start_at_first_request(app: "Flask", channels: dict[str, Send]) -> None:
-    """Start the thread that sends as this process gets its first request, so after a fork."""
-    inner = app.wsgi_app
-
-    def first(environ: dict, start_response: Callable) -> object:
-        app.wsgi_app = inner
-        arguments = app.extensions["storage"], channels
-        threading.Thread(target=send_forever, args=arguments, name="outbox", daemon=True).start()
-        return inner(environ, start_response)
-
-    app.wsgi_app = first
-
-
-def send_forever(store: Storage, channels: dict[str, Send]) -> None:
-    """Send what is due, every few seconds."""
-    pause = threading.Event()
-    while True:
+        Unless `always`, only if there are more messages than before, or that was a while ago.
+        """
+        waiting, now = self._count(), time.monotonic()
+        is_time = always or now >= self._next_look or waiting > self._waiting
+        if now < self._paused_until or not (waiting and is_time):
+            self._waiting = min(waiting, self._waiting)
+            return
         try:
-            send_due(store, channels)
-        except StorageError as error:
-            LOG.warning("the outbox cannot be read: %s", error)
-        except Exception:  # the thread goes on
-            LOG.exception("a message was not sent")
-        pause.wait(INTERVAL)
+            while self._send_page(claim):
+                pass
+        finally:
+            self._channel.close()
+            self._waiting, now = self._count(), time.monotonic()
+            self._next_look = self._paused_until if now < self._paused_until else now + INTERVAL
+
+    def _count(self) -> int:
+        count = self._store.records(OUTBOX).count_between
+        return sum(count("queue", queue, queue) for queue, _ in self._queues)
+
+    def _send_page(self, claim: int) -> bool:
+        """Send some messages; return True if there may be more."""
+        for queue, size in self._queues:
+            for number, message in enumerate(self._due(queue), 1):
+                if self._stopping.is_set() or not self._send(message, claim):
+                    return False
+                if number == size:
+                    return True
+        return False
+
+    def _due(self, queue: str) -> Iterator[Message]:
+        """Yield the messages of a queue that are due, as they were read."""
+        after = None
+        while page := self._store.records(OUTBOX).page("queue", queue, after, PAGE):
+            yield from (each for each in page if each.due <= now_ms())
+            after = page[-1].id
+
+    def _send(self, message: Message, claim: int) -> bool:
+        """Send a message, unless another sender has it; return False if the next would fail."""
+        outbox = self._store.records(OUTBOX)
+        try:
+            if claim and not self._claim(message, claim):
+                return True
+            if message.good_until and message.good_until <= now_ms():
+                raise Refused("Its link has expired.")
+            self._channel.send(message)
+        except NotFound:  # another sender was faster
+            return True
+        except NotSent as error:
+            with contextlib.suppress(NotFound), outbox.edit(message.id) as kept:
+                self._note_failure(kept, error)
+            return not error.stops_channel
+        with contextlib.suppress(NotFound):
+            outbox.delete(message.id)
+        self._pause = 1
+        return True
+
+    def _claim(self, message: Message, claim: int) -> bool:
+        now = self._store.time()
+        with self._store.records(OUTBOX).edit(message.id) as kept:
+            if kept.claimed > now or kept.due != message.due:
+                return False
+            kept.claimed = now + claim
+        return True
+
+    def _note_failure(self, message: Message, error: NotSent) -> None:
+        """Set when a message is tried next, or that it is given up."""
+        now, message.problem, message.claimed = now_ms(), str(error), 0
+        if isinstance(error, Paused):
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            seconds = min(error.seconds, LONGEST_WAIT) or self._pause
+            self._paused_until = time.monotonic() + seconds
+            # Of several messages another one is tried first then: this may be the one that fails.
+            message.due = now + seconds * 1000 + (0 if error.seconds else 1000)
+        elif isinstance(error, Refused) or message.tries == len(self._channel.delays):
+            message.given_up = now
+        else:
+            message.due = now + self._channel.delays[message.tries] * 1000
+            message.tries += 1

@@ -17,6 +17,7 @@ from identity.accounts import Acts
 from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
 from identity.formatting import HOUR, MINUTE
+from identity.letters import note_browser
 from identity.limits import client_address, password_place
 from identity.passwords import hash_password, needs_rehash
 from identity.signing import serializer
@@ -138,6 +139,8 @@ def start_session(
     session.clear()
     session.update(user=user.id, id=entry.id)
     session.permanent = True
+    if new_hash is None:  # otherwise there is a letter about the password
+        note_browser(user)
     return True
 
 

@@ -5,9 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from storage import check_url
-from storage.rules import check_game_url, is_on_the_web, origin_of
+from storage.rules import check_email, check_game_url, is_on_the_web, origin_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -47,6 +49,10 @@ SETTINGS = {
     "PLAYERS": Setting("everyone", "who may see the list of players: everyone or members"),
     "INDEX_PROFILES": Setting("off", "whether search engines may list profiles: on or off"),
     "EMAIL": Setting("optional", "whether a new account needs an email: optional or required"),
+    "SMTP_URL": Setting(
+        "", "server that sends letters: smtp[s]://user:password@host:port, each part %-encoded"
+    ),
+    "MAIL_FROM": Setting("", "address that letters come from, such as players@example.org"),
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "OPENID": Setting("off", "whether programs can sign players in by OpenID Connect: on or off"),
@@ -97,6 +103,8 @@ def read_settings(overrides: dict | None = None) -> dict:
         if config[name] not in choices:
             expected = f"is {config[name]!r}, expected one of {', '.join(choices)}"
             raise SettingError(name, expected)
+    if config["SMTP_URL"]:
+        _check_mail(config["SMTP_URL"], config["MAIL_FROM"])
     if config["OPENID"] == "on":
         _check_openid(config["BASE_URL"])
     if config["METRICS"] != "off":
@@ -114,6 +122,46 @@ def _check_texts(config: dict) -> None:
     if len(welcome) > WELCOME_LENGTH or not welcome.isprintable():
         expected = f"expected up to {WELCOME_LENGTH} characters on one line"
         raise SettingError("WELCOME", f"is {welcome!r}, {expected}")
+
+
+def _check_mail(url: str, sender: str) -> None:
+    """Raise SettingError if no letters can be sent. The URL may hold a password."""
+    try:
+        parse_smtp_url(url)
+    except ValueError as error:
+        raise SettingError("SMTP_URL", f"{error}") from None
+    if not sender or check_email(sender) or not sender.isascii():
+        expected = "expected an address in ASCII such as players@example.org"
+        raise SettingError("MAIL_FROM", f"is {sender!r}, {expected}")
+
+
+class SmtpServer(NamedTuple):
+    """The server that letters are given to."""
+
+    host: str
+    port: int
+    tls: bool  # from the first byte; otherwise by STARTTLS
+    user: str = ""
+    password: str = ""
+
+
+def parse_smtp_url(url: str) -> SmtpServer:
+    """Return the server of IDENTITY_SMTP_URL. Raises ValueError, which shows no password."""
+    expected = "expected smtp://host:port or smtps://user:password@host:port, each part %-encoded"
+    parts = urlsplit(url)
+    if url.count("@") > 1 or "#" in url or "?" in url:
+        raise ValueError("has an @, # or ? in the user or the password: write %40, %23 or %3F")
+    is_known = parts.scheme in ("smtp", "smtps") and parts.hostname and url.isprintable()
+    if not is_known or parts.path not in ("", "/") or " " in url:
+        raise ValueError(f"cannot be used, {expected}")
+    try:
+        port = parts.port or (465 if parts.scheme == "smtps" else 587)
+    except ValueError:
+        raise ValueError("has a port that is no number from 1 to 65535") from None
+    if bool(parts.username) != bool(parts.password):
+        raise ValueError("needs a user and a password, or none of both")
+    credentials = (unquote(each or "") for each in (parts.username, parts.password))
+    return SmtpServer(parts.hostname, port, parts.scheme == "smtps", *credentials)
 
 
 def _check_openid(base_url: str) -> None:

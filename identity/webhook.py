@@ -17,7 +17,7 @@ import ssl
 import threading
 from urllib.parse import SplitResult, urlsplit
 
-from identity.outbox import WEBHOOK_ID, AskedToWait, NotSent
+from identity.outbox import CHAT, WEBHOOK_ID, Channel, NotSent, Paused
 from storage import Storage
 from storage.kinds import WEBHOOKS
 from storage.records import now_ms
@@ -98,14 +98,28 @@ def is_public(address: str) -> bool:
 # -- sending ------------------------------------------------------------------------------------
 
 
-def send(store: Storage, site: str, private: bool, message: Message) -> None:
-    """Send a message to the webhook of now; one without a webhook is done. Raises NotSent."""
-    webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
-    if webhook is not None:
-        status, headers = deliver(webhook, private, *content_of(webhook, site, message))
+class Chat(Channel):
+    """The channel of the chat's messages; with `private` it may be in this network."""
+
+    name = CHAT
+    delays = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds
+
+    def __init__(self, store: Storage, site: str, private: bool) -> None:
+        self._store = store
+        self._site = site
+        self._private = private
+
+    def send(self, message: Message) -> None:
+        """Send a message to the webhook of now; one without a webhook is done. Raises NotSent."""
+        webhook = self._store.records(WEBHOOKS).find(WEBHOOK_ID)
+        if webhook is None:
+            return
+        content = content_of(webhook, self._site, message)
+        status, headers = deliver(webhook, self._private, *content)
         if status == 429:
             wait = headers.get("Retry-After", "")
-            raise AskedToWait(int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60)
+            seconds = int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60
+            raise Paused("It asked to wait.", max(seconds, 1))
         if not 200 <= status < 300:
             raise NotSent(f"It answered with the status {status}.")
 

@@ -16,12 +16,24 @@ from pages.look import look
 from pages.moderation import moderation
 from pages.overview import overview
 from pages.players import players
+from pages.recovery import recovery
 from pages.reports import reports
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from pages.tester import tester
 from pages.welcome import welcome
 
-BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
+BLUEPRINTS = [
+    files,
+    sign_in,
+    sign_up,
+    recovery,
+    welcome,
+    logout,
+    account,
+    players,
+    moderation,
+    reports,
+]
 BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
 BLUEPRINTS += [games, developer, documentation, tester, discovery]

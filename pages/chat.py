@@ -7,12 +7,12 @@ from werkzeug.wrappers import Response
 
 from identity.chat import ChatActs, find_webhook, given_up
 from identity.context import get_storage
-from identity.outbox import announce
+from identity.outbox import CHAT, announce
 from identity.webhook import EVENTS, FORMATS
 from pages.admin import render_desk, require_administrator
 from pages.forms import form_view, redirect_with_notice, seen_time
 from pages.moderation import actor_of
-from storage.kinds import OUTBOX
+from storage.kinds import OUTBOX, queue_of
 from storage.records import User
 
 SHOWN = 20  # messages
@@ -34,7 +34,7 @@ def chat_page(player: User, problems: dict[str, str], key: str | None = None) ->
     store, form = get_storage(), request.form
     webhook = find_webhook(store)
     is_typed = "format" in form and not key
-    waiting = store.records(OUTBOX).page("state", "waiting", at_most=SHOWN)
+    waiting = store.records(OUTBOX).page("queue", queue_of(CHAT), at_most=SHOWN)
     return render_desk(
         "chat.html",
         player,

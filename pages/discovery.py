@@ -16,7 +16,16 @@ from storage.errors import StorageError
 PUBLIC = {**ANY_ORIGIN, "Cache-Control": "public, max-age=3600"}  # seconds
 
 # What search engines find nothing at: pages of the signed-in, forms, and answers for programs.
-NOT_CRAWLED = ("/account", "/admin", "/api/", "/developer", "/new-password", "/oauth", "/sign-")
+NOT_CRAWLED = (
+    "/account",
+    "/admin",
+    "/api/",
+    "/developer",
+    "/recover",
+    "/confirm",
+    "/oauth",
+    "/sign-",
+)
 NOT_CRAWLED += ("/welcome", "/*/report")
 PROFILES = ("/players", "/users/", "/pfp/")
 

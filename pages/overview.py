@@ -4,15 +4,16 @@ from flask import Blueprint, current_app, redirect, request
 from werkzeug.wrappers import Response
 
 from identity.advice import Advice, check_installation
-from identity.context import get_storage
+from identity.context import get_storage, mail_is_on
 from identity.formatting import format_age
+from identity.outbox import CHAT, MAIL
 from identity.reports import shown_to
 from identity.rights import may_administer
 from identity.statistics import Numbers, read_numbers
 from pages.admin import render_desk
 from pages.moderation import require_moderator
 from storage.kind import DAY_MS, day_of
-from storage.kinds import OUTBOX, REPORTS
+from storage.kinds import OUTBOX, REPORTS, given_up_of, waiting_queues
 from storage.records import Client, User, now_ms
 
 REPORTS_SHOWN = 50  # on one page
@@ -81,13 +82,28 @@ def describe_numbers() -> dict:
     }
     if numbers.free_space is not None:
         shown["free space"] = f"{numbers.free_space / 10**9:.1f} GB"
+    letters = describe_letters() if mail_is_on() else None
+    if letters:
+        shown["letters waiting"] = f"{letters['waiting']:,}"
     if numbers.backup.time:
         shown["last backup"] = format_age(numbers.backup.time)
     return {
         "shown": shown,
         "backup_warning": warning_of_backup(numbers),
         "advice": [(f"{each.problem}.", f"{each.fix}.") for each in advice_of_site()],
-        "given_up": store.records(OUTBOX).count("state", "given-up", OTHERS_SHOWN),
+        "letters": letters,
+        "given_up": store.records(OUTBOX).count("queue", given_up_of(CHAT), OTHERS_SHOWN),
+    }
+
+
+def describe_letters() -> dict:
+    """Return what was given up of the letters, how many wait, and the problem of the oldest."""
+    outbox, queues = get_storage().records(OUTBOX), waiting_queues(MAIL)
+    waiting = [each for queue in queues for each in outbox.page("queue", queue, at_most=1)]
+    return {
+        "waiting": sum(outbox.count_between("queue", each, each) for each in queues),
+        "problem": next((each.problem for each in waiting if each.problem), ""),
+        "given_up": outbox.page("queue", given_up_of(MAIL), None, OTHERS_SHOWN, True),
     }
 
 

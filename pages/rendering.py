@@ -125,8 +125,8 @@ def unread_notices(player: User) -> list[str]:
     unread = [each for each in player.notices if each.since > max(newest, oldest)]
     if unread:
         session["told"] = unread[-1].since
-    renamed = session.pop("renamed", None)  # by the sign-in with a former name
-    return [*filter(None, [renamed]), *(each.text for each in unread)]
+    told = session.pop("renamed", None), session.pop("unconfirmed", None)  # by the sign-in
+    return [*filter(None, told), *(each.text for each in unread)]
 
 
 def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:

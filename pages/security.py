@@ -1,15 +1,15 @@
-"""Security: where a player is signed in, the password, the email address, a lost password."""
+"""Security: where a player is signed in, the password, the email address."""
 
 import functools
 
 from flask import Blueprint, current_app, request, session
 from werkzeug.wrappers import Response
 
-from identity.context import get_storage
+from identity.context import get_storage, mail_is_on
 from identity.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
+from identity.letters import ask_confirmation, notify, tell_old_address
 from identity.limits import client_address, password_place
-from identity.links import find_linked_user
-from identity.passwords import clear_wrong_passwords, hash_password
+from identity.passwords import hash_password
 from identity.sessions import require_player, start_session
 from identity.settings import site_words
 from pages import forms
@@ -42,6 +42,7 @@ def security_page(player: User, problems: dict[str, dict[str, str]]) -> str:
             for each in reversed(player.sessions)
         ],
         email=request.form.get("email", player.email),
+        mail=mail_is_on(),
         problems=problems,
         notice=forms.pop_notice(),
     )
@@ -88,6 +89,7 @@ def change_password(player: User) -> Response:
     password = read_new_password(player)
     forms.refuse_wrong_password(player, "current_password")
     set_new_password(player, password)
+    notify(player, "password")
     return forms.redirect_with_notice("Password changed.", "/account/security")
 
 
@@ -123,43 +125,9 @@ def change_email(player: User) -> Response:
     if email and unique_key(email) != unique_key(player.email):
         forms.refuse_taken_email(email, player.id)
     acts_of(player).change_email(player.id, email)
+    tell_old_address(player)
+    is_asked = ask_confirmation(get_storage().users.read(player.id))
     done = "Email saved." if email else "Email removed."
+    if is_asked:
+        done = "Email saved. A letter is on its way: open its link to confirm it."
     return forms.redirect_with_notice(done, "/account/security")
-
-
-# -- a lost password ----------------------------------------------------------------------------
-
-
-@security.get("/new-password")
-def ask_new_password() -> str:
-    """Show the form of a sign-in link, which stays unused: chat programs open links too."""
-    return new_password_page(request.args.get("link", ""), {})
-
-
-def new_password_page(link: str, problems: dict[str, str]) -> str:
-    """Return the page for a new password, which has a form or the reason why not."""
-    user = find_linked_user(get_storage(), link)
-    refusal = None
-    if user is None:
-        refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
-    elif user.suspended:
-        refusal = forms.describe_own_suspension(user.suspension)
-    name = user.name if user else ""
-    return render_page(
-        "new_password.html", None, refusal=refusal, user_name=name, link=link, problems=problems
-    )
-
-
-@security.post("/new-password")
-@forms.form_view(lambda: (request.form.get("link", ""),), new_password_page)
-def take_new_password(link: str) -> Response:
-    """Set the `new_password` of the player of a sign-in `link`, and sign them in.
-
-    Wrong passwords from this address count no longer: they may be why there is a link.
-    """
-    user = find_linked_user(get_storage(), link)
-    if user is None or user.suspended:
-        raise forms.FormRefused({}, 403)  # the page says why
-    set_new_password(user, read_new_password(user))
-    clear_wrong_passwords(*user.logins)
-    return forms.redirect_with_notice("Password set. You are signed in.", "/account")

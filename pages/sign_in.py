@@ -3,7 +3,7 @@
 from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
-from identity.context import get_storage
+from identity.context import get_storage, mail_is_on
 from identity.formatting import DATE, format_time
 from identity.passwords import verify_password_with_limits
 from identity.reauthentication import find_asked, find_login_hint
@@ -12,6 +12,11 @@ from pages import forms
 from pages.games import find_game_beside
 from pages.rendering import render_guest_page
 from storage.records import User
+
+UNCONFIRMED = (
+    "Confirm your email, on the page Security of your account: with it you get a new password if "
+    "you lose yours."
+)
 
 sign_in = Blueprint("sign_in", __name__)
 
@@ -73,6 +78,8 @@ def check_sign_in(leads_to: str) -> Response:
             f"You are called {user.name} now. Sign in with that name. Your old name stays yours "
             f"until {format_time(former.expires, DATE)}."
         )
+    if mail_is_on() and user.email and not user.email_verified:
+        session["unconfirmed"] = UNCONFIRMED
     return redirect(leads_to, 303)
 
 

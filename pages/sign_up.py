@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, format_time
 from identity.invitations import audit_sign_up
+from identity.letters import ask_confirmation
 from identity.limits import Busy, client_address, limits_of_address, password_place, refund_attempts
 from identity.links import is_first_account_invite
 from identity.outbox import announce
@@ -92,6 +93,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
         session.clear()  # another player may have been signed in here
         address = url_for("sign_in.show_sign_in", next=leads_to)
         return forms.redirect_with_notice("Account created. Sign in to continue.", address)
+    ask_confirmation(user)
     if first and current_app.config["SIGN_UP"] == "invite":
         return forms.redirect_with_notice(FIRST_DONE, welcome_address(leads_to))
     return redirect(welcome_address(leads_to), 303)

@@ -167,6 +167,17 @@ def is_readable(connection: socket.socket, timeout: int) -> bool:
 worker_class = Worker
 
 
+def post_worker_init(worker) -> None:
+    """Start the threads of a worker that send messages."""
+    worker.wsgi.senders.start()
+
+
+def worker_exit(server, worker) -> None:
+    """Let a worker that ends finish the messages that it is sending."""
+    if senders := getattr(worker.wsgi, "senders", None):
+        senders.stop()
+
+
 def on_starting(server) -> None:
     """Prepare the master process, before it forks."""
     os.register_at_fork(after_in_child=exit_on_signal_during_boot)

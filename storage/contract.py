@@ -292,6 +292,18 @@ class Storage(ABC):
         """Return how many bytes are free for records and pictures, None if that is unknown."""
 
     @abstractmethod
+    def lead(self, task: str) -> int | None:
+        """Return None while another process does a task that repeats.
+
+        Otherwise the number of milliseconds for which this one must claim each record of it: 0 if
+        no other process does the task until this one ends.
+        """
+
+    @abstractmethod
+    def time(self) -> int:
+        """Return the time in milliseconds, by a clock that all machines share."""
+
+    @abstractmethod
     def close(self) -> None:
         """Release the resources of this process. No other method may be called afterwards."""
 

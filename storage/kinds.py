@@ -24,6 +24,7 @@ from storage.kind import Index, Kind, Rules, Unique, day_of, hour_of
 from storage.records import (
     Client,
     Cover,
+    FormerEmail,
     FormerName,
     Handle,
     OpenIdKey,
@@ -209,6 +210,17 @@ FORMER_NAMES = Kind(
     expires=lambda name: name.expires,
     counts=False,
 )
+# While a player may take an address back, which somebody else has replaced.
+FORMER_EMAILS = Kind(
+    "former_emails",
+    "former email",
+    FormerEmail,
+    rules.SHA256,  # of the unique key of the address
+    NotFound,
+    indexes=(Index("player", lambda e: str(e.user_id), {"user_id"}, dies_with="users"),),
+    expires=lambda email: email.expires,
+    counts=False,
+)
 COVERS = Kind(
     "covers",
     "cover",
@@ -307,14 +319,37 @@ LOGOS = Kind(
     counts=False,
 )
 WEBHOOKS = Kind("webhooks", "webhook", Webhook, rules.WORD, NotFound, cached=True, counts=False)
+
+
+def queue_of(channel: str, first: bool = False) -> str:
+    """Return the key of the messages that wait for a channel; those with links are `first`."""
+    return f"{channel}{1 if first else 2}"
+
+
+def waiting_queues(channel: str) -> list[str]:
+    """Return the keys of all messages that wait for a channel, in the order of sending."""
+    return [queue_of(channel, first=True), queue_of(channel)]
+
+
+def given_up_of(channel: str) -> str:
+    """Return the key of the messages of a channel that were given up."""
+    return f"{channel}0"
+
+
+def _queue(message: Message) -> str:
+    if message.given_up:
+        return given_up_of(message.channel)
+    return queue_of(message.channel, first=message.good_until > 0)
+
+
 OUTBOX = Kind(
     "outbox",
     "message",
     Message,
     rules.TIME_ID,
     NotFound,
-    indexes=(Index("state", lambda m: "given-up" if m.given_up else "waiting", {"given_up"}),),
-    fixed=frozenset({"id", "channel", "event", "body", "created"}),
+    indexes=(Index("queue", _queue, {"given_up", "channel", "good_until"}),),
+    fixed=frozenset({"id", "channel", "event", "browser", "created", "good_until"}),
     expires=lambda message: message.expires,
     locks=16,
     archived=False,
@@ -324,7 +359,7 @@ OUTBOX = Kind(
 STATES = Kind("states", "state", State, rules.WORD, NotFound, archived=False, counts=False)
 
 KINDS = [  # in the order of a backup
-    *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, COVERS, REPORTS),
+    *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, FORMER_EMAILS, COVERS, REPORTS),
     *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES),
 ]
 

@@ -12,6 +12,7 @@ NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_KEY = re.compile(r"[^./@][^/@]*", re.DOTALL)  # a file name of flat files
 NAME_KEPT_DAYS = 90  # after a name was given up
+EMAIL_KEPT_DAYS = 3  # after another address replaced it
 NAME_SEPARATORS = " _.-"
 NAME_RULE = "Use 2 to 30 letters and numbers, with spaces, _ . - between them."
 RESERVED = "This name is reserved. Choose another one."

@@ -22,6 +22,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
 NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
+NEW_FIELDS |= {"quiet_sign_ins"}
 
 
 def now_ms() -> int:
@@ -110,6 +111,7 @@ class User:
     invited_by: int | str | None = None  # a user id or "command"
     last_sign_in: int = 0  # 0: unknown
     email_verified: bool = False  # the player confirmed the address; a new one has to be
+    quiet_sign_ins: bool = False  # no letter about a sign-in in a new browser
 
     @property
     def logins(self) -> list[str]:
@@ -281,6 +283,15 @@ class FormerName:
 
     id: str  # the SHA-256 of the name's unique key
     user_id: int  # of a player who may have left
+    expires: int
+
+
+@dataclass(slots=True)
+class FormerEmail:
+    """A confirmed address that was replaced, which nobody else gets for a while."""
+
+    id: str  # the SHA-256 of the address's unique key
+    user_id: int
     expires: int
 
 

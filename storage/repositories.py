@@ -15,16 +15,17 @@ from storage.encoding import record_as_dict
 from storage.errors import (
     AlreadyThere,
     DamagedRecord,
+    EmailTaken,
     HandleTaken,
     InviteSpent,
     NotFound,
     TooManyClients,
 )
 from storage.kind import DAY_MS, Kind
-from storage.kinds import CLIENTS, FORMER_NAMES, HANDLES, INVITES, owner_key
+from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, HANDLES, INVITES, owner_key
 from storage.maintenance import ignore
-from storage.names import NAME_KEPT_DAYS, unique_key
-from storage.records import Client, FormerName, Handle, User, now_ms, sha256
+from storage.names import EMAIL_KEPT_DAYS, NAME_KEPT_DAYS, unique_key
+from storage.records import Client, FormerEmail, FormerName, Handle, User, now_ms, sha256
 from storage.rules import HANDLE, refuse
 from storage.site_records import Invite
 
@@ -334,6 +335,38 @@ class FormerNames(Records[FormerName]):
         if key.isprintable() and not re.fullmatch("player[0-9]+", key):  # these are reserved
             expires = now_ms() + NAME_KEPT_DAYS * DAY_MS
             self.put(FormerName(sha256(key), user_id, expires))
+
+
+class FormerEmails(Records[FormerEmail]):
+    """The confirmed addresses that were replaced, each kept for its player for EMAIL_KEPT_DAYS."""
+
+    kind = FORMER_EMAILS
+
+    def find_kept(self, email: str) -> FormerEmail | None:
+        """Return the record of an address that is kept now, in any spelling."""
+        key = unique_key(email)
+        return self.find(sha256(key)) if key.isprintable() else None
+
+    def require_free_for(self, email: str, user_id: int) -> None:
+        """Raise EmailTaken for an address that is kept for another player."""
+        try:
+            kept = self.find_kept(email) if email else None
+        except DamagedRecord:  # it is somebody's
+            raise EmailTaken from None
+        if kept and kept.user_id != user_id:
+            raise EmailTaken
+
+    def keep(self, email: str, user_id: int) -> None:
+        """Keep an address that is replaced; the caller holds the lock of addresses."""
+        expires = now_ms() + EMAIL_KEPT_DAYS * DAY_MS
+        self.put(FormerEmail(sha256(unique_key(email)), user_id, expires))
+
+    def end(self, kept: FormerEmail) -> None:
+        """Free an address that its player took back, and those that replaced it since."""
+        for each in self.page("player", str(kept.user_id)):
+            if each.expires >= kept.expires:
+                with contextlib.suppress(NotFound):
+                    self.delete(each.id)
 
 
 class Handles(Records[Handle]):

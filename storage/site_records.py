@@ -76,15 +76,19 @@ class Message:
     """A message that waits to be sent."""
 
     id: str  # ids are in the order in which messages came
-    channel: str  # "chat"
-    event: str
-    body: str
+    channel: str  # "chat" or "mail"
+    event: str  # what it tells of; of a letter, its kind
+    body: str  # of a letter, all of it with its headers; "": it is composed as it is sent
     created: int
     expires: int  # when this record goes
     tries: int = 0
-    due: int = 0  # when it is tried next; a sender that takes it moves this on
+    due: int = 0  # when it is tried next
     problem: str = ""  # of the last try
     given_up: int = 0  # when; 0: it is not
+    claimed: int = 0  # until when a sender has it, by the clock of the storage
+    to: str = ""  # the email address of a letter
+    browser: str = ""  # that asked for the link in a letter: the hash of a secret that it keeps
+    good_until: int = 0  # when the link in a letter ends; 0: it has none
 
 
 @dataclass(slots=True)

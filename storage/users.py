@@ -18,7 +18,15 @@ from storage.kinds import USERS
 from storage.maintenance import ignore
 from storage.names import check_name, normal_name, unique_key
 from storage.records import PLAYER, User, sha256
-from storage.repositories import Before, Clients, FormerNames, Images, Invites, Records
+from storage.repositories import (
+    Before,
+    Clients,
+    FormerEmails,
+    FormerNames,
+    Images,
+    Invites,
+    Records,
+)
 from storage.rules import check_email, refuse
 
 NEWEST_TRIED = 200  # ids of players, of whom many may have left
@@ -28,13 +36,15 @@ class Users(Records[User]):
     """The players.
 
     An edit drops grants of clients that no longer exist, then all but the newest GRANTS_KEPT. A
-    name that a player gives up, or leaves behind, is kept for that player for NAME_KEPT_DAYS.
+    name that a player gives up, or leaves behind, is kept for that player for NAME_KEPT_DAYS, and
+    so is a confirmed address that is replaced, for EMAIL_KEPT_DAYS.
     """
 
     kind = USERS
     clients: Clients
     invites: Invites
     former_names: FormerNames
+    former_emails: FormerEmails
 
     @staticmethod
     def new(name: str, email: str, password_hash: str, mod_level: int) -> User:
@@ -177,6 +187,8 @@ class Users(Records[User]):
         super().refuse_taken(user, changed)
         if changed is None or "name" in changed:
             self.require_name(user.name, user.id)
+        if changed is None or "email" in changed:
+            self.former_emails.require_free_for(user.email, user.id)
 
     def administrators(self) -> list[User]:
         """Return the administrators who can sign in, by id, without reading all users."""
@@ -234,6 +246,8 @@ class Users(Records[User]):
     def before_save(self, user: User, before: dict) -> None:
         if unique_key(before["name"]) != unique_key(user.name):
             self.former_names.keep(before["name"], user.id)
+        if before["email_verified"] and unique_key(before["email"]) != unique_key(user.email):
+            self.former_emails.keep(before["email"], user.id)
         if user.grants:
             user.keep_grants(self.clients.existing(user.grants).__contains__)
 

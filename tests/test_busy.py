@@ -52,8 +52,8 @@ def delete(browser, password: str = PASSWORD):
 def set_by_link(browser):
     """Submit the form of a sign-in link for the first player."""
     store = browser.application.extensions["storage"]
-    link = issue_sign_in_link(store, "", store.users.read(1)).partition("link=")[2]
-    return browser.post("/new-password", data={"link": link, "new_password": ANOTHER})
+    link = issue_sign_in_link(store, "", store.users.read(1)).partition("#")[2]
+    return browser.post("/recover/password", data={"link": link, "new_password": ANOTHER})
 
 
 @pytest.fixture(autouse=True)

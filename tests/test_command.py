@@ -238,7 +238,13 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
     assert (added["email"], added["suspended"]) == ("ada@example.org", False)
-    more = {"lastSignIn": None, "invitedBy": None, "reports": 0, "notes": []}
+    more = {
+        "emailVerified": False,
+        "lastSignIn": None,
+        "invitedBy": None,
+        "reports": 0,
+        "notes": [],
+    }
     assert empty.record("user", "show", "ADA") == added | more
     assert empty.record("user", "show", "Ada@Example.org") == added | more
     assert empty.record("user", "list") == [added]

@@ -84,14 +84,14 @@ def test_invite_prints_links_that_create_one_account_each(installation, store, a
 
 def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ada, browser):
     link = installation.output("user", "sign-in-link", "ADA", **BASE_URL).strip()
-    assert link.startswith("https://id.example.org/new-password?link=")
+    assert link.startswith("https://id.example.org/recover#")
     assert audit_lines(store) == [{"act": "user sign-in-link", "by": "command", "user": ada.id}]
-    signed = link.partition("link=")[2]
+    signed = link.partition("#")[2]
     assert signed not in installation.faults.stored_text()
-    assert "For <bdi" in browser.get(f"/new-password?link={signed}").text
+    assert "For <bdi" in browser.post("/recover/password", data={"link": link}).text
     form = {"link": signed, "new_password": NEW_PASSWORD}
-    assert browser.post("/new-password", data=form).status_code == 303
-    assert browser.post("/new-password", data=form).status_code == 403
+    assert browser.post("/recover/password", data=form).status_code == 303
+    assert browser.post("/recover/password", data=form).status_code == 403
     assert store.users.read(ada.id).password_hash
 
 

@@ -98,7 +98,7 @@ def test_search_engines_read_public_pages_only(make_app):
     public += ["/static/style.css", "/covers/large/1.webp", "/robots.txt"]
     assert [path for path in public if not rules.can_fetch("Anybot", path)] == []
     hidden = ["/account", "/account/security", "/admin", "/api/users/info", "/developer"]
-    hidden += ["/new-password?link=x", "/oauth/authorize?client_id=x", "/sign-in", "/sign-up"]
+    hidden += ["/recover", "/confirm", "/oauth/authorize?client_id=x", "/sign-in", "/sign-up"]
     assert [path for path in hidden if rules.can_fetch("Anybot", path)] == []
 
 

@@ -21,7 +21,7 @@ CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["im
 PACKAGES = CONFIGURATION["root_packages"]
 # What the modules outside of packages may import of the server.
 TOP_LEVEL = {
-    "wsgi.py": {"identity_server"},
+    "wsgi.py": {"identity", "identity_server"},
     "identity_admin.py": {"commands", "storage"},
     "identity_server.py": {"pages", "identity", "storage"},
 }

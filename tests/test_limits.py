@@ -155,8 +155,8 @@ def test_password_set_by_a_link_ends_the_lock_out(guest, adas_link):
     for address in (home, ELSEWHERE):
         for name in ("Ada", "ada@example.org"):
             assert [guest.sign_in(address, name).status_code for _ in range(11)][9:] == [403, 429]
-    form = {"link": adas_link.partition("link=")[2], "new_password": ANOTHER}
-    assert guest.browser(neighbour).post("/new-password", data=form).status_code == 303
+    form = {"link": adas_link.partition("#")[2], "new_password": ANOTHER}
+    assert guest.browser(neighbour).post("/recover/password", data=form).status_code == 303
     for name in ("ADA", "ada@example.org"):
         assert guest.sign_in(home, name, ANOTHER).status_code == 303
         assert guest.sign_in(ELSEWHERE, name, ANOTHER).status_code == 429

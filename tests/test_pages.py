@@ -42,7 +42,7 @@ def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, subtests):
         f"/play/{game.id}": ("Pong", "For 2", cover, f"{site}/games/{game.id}"),
         "/users/1": ("Ada", bio, picture, f"{site}/users/1"),
         "/sign-up?invite=secret": ("Our games", general, touch_icon, None),
-        "/new-password?link=secret": ("Our games", general, touch_icon, None),
+        "/recover": ("Our games", general, touch_icon, None),
     }
     for address, values in expected.items():
         with subtests.test(address):

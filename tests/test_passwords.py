@@ -6,10 +6,14 @@ from storage.records import Suspension
 from storage.rules import check_password
 
 
+def open_link(browser, link: str):
+    return browser.post("/recover/password", data={"link": link})
+
+
 def set_by_link(browser, address: str, new_password: str = ANOTHER):
     """Submit the form of a sign-in link."""
-    link = address.partition("link=")[2]
-    return browser.post("/new-password", data={"link": link, "new_password": new_password})
+    link = address.partition("#")[2]
+    return browser.post("/recover/password", data={"link": link, "new_password": new_password})
 
 
 # -- forms that require the password --------------------------------------------------------------
@@ -98,13 +102,13 @@ def test_common_password_with_four_letters_is_accepted():
 def test_sign_in_link_works_once_and_ends_all_sessions(adas_browser, open_browser, ada, adas_link):
     browser, other_browser = open_browser(), open_browser()
     for _ in range(3):  # chat programs open links for a preview
-        page = browser.get(adas_link)
+        page = open_link(browser, adas_link)
         assert (page.status_code, 'name="new_password"' in page.text) == (200, True)
     assert is_signed_in(adas_browser)
     assert set_by_link(browser, adas_link, "short").status_code == 400
     assert set_by_link(browser, adas_link).status_code == 303
     assert (is_signed_in(browser), is_signed_in(adas_browser)) == (True, False)
-    assert 'name="new_password"' not in other_browser.get(adas_link).text
+    assert 'name="new_password"' not in open_link(other_browser, adas_link).text
     assert set_by_link(other_browser, adas_link, "another phrase again").status_code == 403
     assert not is_signed_in(other_browser)
     assert open_browser().sign_in(password=ANOTHER).status_code == 303
@@ -112,7 +116,7 @@ def test_sign_in_link_works_once_and_ends_all_sessions(adas_browser, open_browse
 
 def test_sign_in_link_expires_after_an_hour(clock, browser, ada, adas_link):
     clock.shift(3601)
-    assert "recognise this link" in browser.get(adas_link).text
+    assert "recognise this link" in open_link(browser, adas_link).text
     assert set_by_link(browser, adas_link).status_code == 403
     clock.shift(-1)
     assert set_by_link(browser, adas_link).status_code == 303
@@ -127,9 +131,9 @@ def test_password_change_invalidates_the_sign_in_link(adas_browser, open_browser
 def test_sign_in_link_of_a_suspended_user_is_403(store, browser, ada, adas_link):
     with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command", reason="Insults")
-    assert "You are suspended. The reason: Insults." in browser.get(adas_link).text
+    assert "You are suspended. The reason: Insults." in open_link(browser, adas_link).text
     for leave in (lambda: None, lambda: store.users.delete(ada.id)):
         leave()
-        assert 'name="new_password"' not in browser.get(adas_link).text
+        assert 'name="new_password"' not in open_link(browser, adas_link).text
         answer = set_by_link(browser, adas_link)
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False)

@@ -30,6 +30,8 @@ def test_defaults():
         "SIGN_UP": "invite",
         "CLIENT_REGISTRATION": "admins",
         "OPENID": "off",
+        "SMTP_URL": "",
+        "MAIL_FROM": "",
         "PROXIES": "0",
     }
 

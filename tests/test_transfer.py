@@ -276,8 +276,8 @@ def test_player_without_hash_needs_a_sign_in_link(store, app, browser):
             assert not passwords.verify_password_with_limits("", password, "Ada")
     with app.app_context():
         link = links.issue_sign_in_link(store, "http://localhost", store.users.read(70))
-    sent = {"link": link.partition("link=")[2], "new_password": "a wholly different phrase"}
-    browser.post("/new-password", data=sent)
+    sent = {"link": link.partition("#")[2], "new_password": "a wholly different phrase"}
+    browser.post("/recover/password", data=sent)
     browser.post("/sign-out")
     browser.sign_in(password="a wholly different phrase")
     assert "Hello, " in browser.get("/").text

@@ -64,7 +64,7 @@ def test_form_says_that_the_change_may_have_been_saved(
     client, _ = store.clients.register("Game", [CALLBACK], ada.id)
     guest = open_browser()
     account = {"name": "Zoe", "email": "zoe@example.org", "password": PASSWORD}
-    link = {"link": adas_link.partition("link=")[2]}
+    link = {"link": adas_link.partition("#")[2]}
     game = {"kind": "confidential", "name": "Game", "redirect_uris": CALLBACK}
     for browser, path, form, method in (
         (adas_browser, "/account", {"bio": "new"}, "users.edit"),
@@ -75,7 +75,7 @@ def test_form_says_that_the_change_may_have_been_saved(
         (adas_browser, f"/developer/{client.id}/secret", {}, "clients.issue_secret"),
         (guest, "/sign-up", account, "users.register"),
         (guest, "/sign-in", {"name": "Ada", "password": PASSWORD}, "users.edit"),
-        (guest, "/new-password", link, "users.edit"),
+        (guest, "/recover/password", link, "users.edit"),
     ):
         with subtests.test(path, method=method), failing(UNCONFIRMED, method):
             answer = browser.post(path, data=NEW_PASSWORD | form)

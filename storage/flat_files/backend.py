@@ -18,12 +18,14 @@ from storage.flat_files.audit import AuditFile
 from storage.flat_files.codes import CodeFiles
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
+from storage.flat_files.leads import Leads
 from storage.flat_files.playing import PlayingFiles
 from storage.flat_files.record_files import HandleFiles, RecordFiles
 from storage.flat_files.users import UserFiles
 from storage.kind import Kind
 from storage.kinds import HANDLES, OPENID_KEYS
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
+from storage.records import now_ms
 
 PROBE = 4096  # bytes: a full disk still makes empty files
 
@@ -52,8 +54,9 @@ class FlatFiles(Storage):
         self.handles = HandleFiles(layout, HANDLES)
         self.openid_keys = RecordFiles(layout, OPENID_KEYS)
         parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
-        parts += (self.users.former_names,)
+        parts += (self.users.former_names, self.users.former_emails)
         self._records = {part.kind: part for part in parts}
+        self._leads = Leads(layout)
 
     def records(self, kind: Kind) -> RecordFiles:
         if kind not in self._records:
@@ -77,6 +80,13 @@ class FlatFiles(Storage):
     def free_space(self) -> int | None:
         disks = map(os.statvfs, (self.layout.data_dir, self.layout.picture_dir))
         return min(each.f_bavail * each.f_frsize for each in disks)
+
+    def lead(self, task: str) -> int | None:
+        with translate_os_errors():
+            return 0 if self._leads.hold(task) else None
+
+    def time(self) -> int:
+        return now_ms()
 
     def close(self) -> None:
         """As the contract says; no file stays open."""

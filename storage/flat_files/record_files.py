@@ -18,7 +18,17 @@ from storage.kind import Index, Kind, day_of
 from storage.kinds import dependents_of
 from storage.maintenance import ignore
 from storage.records import now_ms
-from storage.repositories import Before, Clients, FormerNames, Handles, Id, Record, Records, Value
+from storage.repositories import (
+    Before,
+    Clients,
+    FormerEmails,
+    FormerNames,
+    Handles,
+    Id,
+    Record,
+    Records,
+    Value,
+)
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
@@ -297,6 +307,10 @@ class ClientFiles(RecordFiles, Clients):
 
 class FormerNameFiles(RecordFiles, FormerNames):
     """The former names as files."""
+
+
+class FormerEmailFiles(RecordFiles, FormerEmails):
+    """The former addresses as files."""
 
 
 class HandleFiles(RecordFiles, Handles):

@@ -14,8 +14,13 @@ from storage.flat_files.entries import keys_of
 from storage.flat_files.key_list import KeyList
 from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import ClientFiles, FormerNameFiles, RecordFiles
-from storage.kinds import CLIENTS, FORMER_NAMES, INVITES, USERS
+from storage.flat_files.record_files import (
+    ClientFiles,
+    FormerEmailFiles,
+    FormerNameFiles,
+    RecordFiles,
+)
+from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
 from storage.records import User
 from storage.repositories import Before, Images, Invites
 from storage.rules import USER_IDS_END
@@ -35,6 +40,7 @@ class UserFiles(RecordFiles, Users):
         self.invites = InviteFiles(layout, INVITES)
         self.invites.accounts_of = self.accounts_of
         self.former_names = FormerNameFiles(layout, FORMER_NAMES)
+        self.former_emails = FormerEmailFiles(layout, FORMER_EMAILS)
         self.pictures = PictureFiles(layout)
         self._next_id_file = layout.path("next_user_id")
         self._names = KeyList(layout.path("names"), layout.path("names.log"))

@@ -18,6 +18,8 @@ from storage.postgresql.record_table import HandleTable, RecordTable
 from storage.postgresql.users import UserTable
 from storage.records import now_ms
 
+CLAIM = 120_000  # milliseconds; longer than any message takes
+
 
 class PostgreSQL(Storage):
     """The storage contract on the database at a URL. Nothing is connected before the first call."""
@@ -31,7 +33,7 @@ class PostgreSQL(Storage):
         self.handles = HandleTable(database, HANDLES)
         self.openid_keys = RecordTable(database, OPENID_KEYS)
         parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
-        parts += (self.users.former_names,)
+        parts += (self.users.former_names, self.users.former_emails)
         self._records = {each.kind: each for each in parts}
         self.pictures = self.users.pictures
         self.codes = CodeTable(database)
@@ -46,6 +48,14 @@ class PostgreSQL(Storage):
 
     def free_space(self) -> int | None:
         return None  # the disk is that of another machine
+
+    def lead(self, task: str) -> int | None:
+        return CLAIM  # no lock of a session: one of a pooler passes from client to client
+
+    def time(self) -> int:
+        query = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+        [(now,)] = self.database.execute(query)
+        return now
 
     def close(self) -> None:
         self.database.close()

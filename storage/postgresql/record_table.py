@@ -15,7 +15,17 @@ from storage.kinds import dependents_of
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
 from storage.records import now_ms
-from storage.repositories import Before, Clients, FormerNames, Handles, Id, Record, Records, Value
+from storage.repositories import (
+    Before,
+    Clients,
+    FormerEmails,
+    FormerNames,
+    Handles,
+    Id,
+    Record,
+    Records,
+    Value,
+)
 
 CACHED = 1000  # decoded records of a kind
 CLEANING_INTERVAL = 60  # seconds
@@ -273,6 +283,10 @@ class ClientTable(RecordTable, Clients):
 
 class FormerNameTable(RecordTable, FormerNames):
     """The former names in a database."""
+
+
+class FormerEmailTable(RecordTable, FormerEmails):
+    """The former addresses in a database."""
 
 
 class HandleTable(RecordTable, Handles):

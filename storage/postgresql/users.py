@@ -3,10 +3,15 @@
 from contextlib import AbstractContextManager
 
 from storage.errors import BadInstallation, InviteSpent
-from storage.kinds import CLIENTS, FORMER_NAMES, INVITES, USERS
+from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
-from storage.postgresql.record_table import ClientTable, FormerNameTable, RecordTable
+from storage.postgresql.record_table import (
+    ClientTable,
+    FormerEmailTable,
+    FormerNameTable,
+    RecordTable,
+)
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import User
 from storage.repositories import Before, Images, Invites, unchanged
@@ -27,6 +32,7 @@ class UserTable(RecordTable, Users):
         self.invites = InviteTable(database, INVITES)
         self.invites.accounts_of = self.accounts_of
         self.former_names = FormerNameTable(database, FORMER_NAMES)
+        self.former_emails = FormerEmailTable(database, FORMER_EMAILS)
         self.pictures = PictureTable(database)
 
     def is_new(self) -> bool:

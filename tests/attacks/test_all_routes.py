@@ -379,7 +379,8 @@ NOT_STAMPED = {
     "/developer/<client_id>/try/token": "ends a test that the player started and allowed",
 } | dict.fromkeys(
     (
-        *("/sign-in", "/sign-up", "/new-password", "/account", "/account/picture"),
+        *("/sign-in", "/sign-up", "/recover", "/recover/password", "/confirm", "/account"),
+        *("/account/picture", "/account/email/confirm", "/account/email/letters"),
         *("/account/email", "/account/password", "/developer", "/developer/<client_id>"),
         *("/developer/<client_id>/cover", "/admin/look/logo", "/welcome/picture", "/welcome/flair"),
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),

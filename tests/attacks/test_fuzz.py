@@ -31,6 +31,7 @@ from storage.records import (
     AuthorizationCode,
     Client,
     Cover,
+    FormerEmail,
     FormerName,
     Grant,
     Handle,
@@ -177,7 +178,7 @@ def test_any_authorization_header_is_400_or_401(
 @pytest.mark.parametrize(
     "address",
     [
-        *("/sign-up?invite=", "/new-password?link=", "/sign-in?next="),
+        *("/sign-up?invite=", "/recover?link=", "/sign-in?next="),
         *("/players?q=", "/players?after=", "/players?before="),
     ],
 )
@@ -212,6 +213,7 @@ RECORDS = {
         Handle("ada", 1),
         OpenIdKey("k" * 43, "modulus", "key", 5, 6),
         FormerName("0" * 64, 1, 5),
+        FormerEmail("0" * 64, 1, 5),
         Cover(f"{'a' * 24}-5", "a" * 24, "", ""),
         Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
         Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),

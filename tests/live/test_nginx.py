@@ -445,7 +445,7 @@ def test_password_form_rate_limit_per_address(connect_from: Callable[..., Sender
     assert len(accepted) >= 30
     names = ("password", "email", "delete", "picture")
     # All of these share the limit: only its refill is left.
-    for path in ("/sign-in", "/new-password", *(f"/account/{name}" for name in names)):
+    for path in ("/sign-in", "/recover/password", *(f"/account/{name}" for name in names)):
         assert len(send_until_refused(limited, "POST", path)) < 30
     assert limited.send_request("GET", "/account").status == 303
     assert [limited.send_request("GET", "/sign-in").status for _ in range(50)] == [200] * 50
@@ -475,7 +475,7 @@ def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]
 def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..., Sender]):
     """Their scripts post and load from the visitor's address, which has to stay free to sign in."""
     visitor = connect_from("127.0.0.25")
-    forms = ("sign-in", "sign-up", "new-password", "account/password", "account/picture")
+    forms = ("sign-in", "sign-up", "recover/password", "account/password", "account/picture")
     forms += ("developer/x/cover", "welcome/picture")
     requests = [("POST", f"/{path}") for path in (*forms, "oauth/authorize", "play/x/authorize")]
     requests += [(method, "/oauth/authorize") for method in ("GET", "HEAD", "OPTIONS")]
@@ -491,10 +491,10 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
                 assert refused.status == 403
                 assert method == "HEAD" or b"This is not allowed." in refused.body
     own = FORM | {"Sec-Fetch-Site": "same-origin"}
-    assert visitor.send_request("POST", "/new-password", b"", own).status == 403
+    assert visitor.send_request("POST", "/recover/password", b"", own).status == 403
     assert visitor.send_request("GET", "/oauth/authorize", headers=FOREIGN_LINK).status == 400
     # Negative control: these count. Clients post to the token endpoint from any site.
-    assert len(send_until_refused(visitor, "POST", "/new-password", own)) < 40
+    assert len(send_until_refused(visitor, "POST", "/recover/password", own)) < 40
     assert len(send_until_refused(visitor, "GET", "/oauth/authorize", FOREIGN_LINK)) < 80
     assert visitor.send_request("POST", "/api/oauth/token", b"", FORM | FOREIGN_LOAD).status == 400
 

@@ -1,0 +1,72 @@
+"""The commands about letters."""
+
+import click
+
+from commands import open_installation
+from commands.printing import echo, json_option, print_records
+from identity.outbox import MAIL
+from identity.settings import SettingError, read_settings
+from storage.kinds import OUTBOX, given_up_of, waiting_queues
+from storage.rules import check_email, refuse
+from storage.site_records import Message
+
+COLUMNS = ["id", "kind", "to", "state", "tries", "next", "problem"]
+
+
+@click.group("mail")
+def mail_commands() -> None:
+    """Test the mail server, and list letters."""
+
+
+@mail_commands.command("test")
+@click.argument("address", metavar="ADDRESS")
+def mail_test(address: str) -> None:
+    """Send a letter to ADDRESS and print the dialogue with the server.
+
+    The exit status is 1 if the server did not take the letter; the last line says why.
+    """
+    refuse("address", check_email(address, required=True))
+    config = read_settings()
+    if not config["SMTP_URL"]:
+        raise SettingError("SMTP_URL", "is not set: smtp://user:password@host:port")
+    from identity.letter import Letter
+    from identity.mail import compose, new_mailer  # Flask, which no other command here needs
+    from identity.outbox import NotSent
+
+    site, url = config["SITE_NAME"], config["BASE_URL"]
+    text = [f"This is a test of {site}. Letters to players will arrive like this one."]
+    letter = Letter(f"A test of {site}", text, url, "Open the site")
+    content = compose(config, address, letter)
+    mailer = new_mailer(config, log=echo)
+    try:
+        mailer.send(address, content.encode())
+    except NotSent as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        mailer.close()
+    echo(f"The server took the letter to {address}. If it does not arrive, look for it as spam.")
+
+
+@mail_commands.command("list")
+@json_option
+def mail_list(as_json: bool) -> None:
+    """List letters that wait or were given up, not what they say."""
+    outbox = open_installation().records(OUTBOX)
+    queues = [*waiting_queues(MAIL), given_up_of(MAIL)]
+    records = [record_of(each) for queue in queues for each in outbox.page("queue", queue)]
+    print_records(records, COLUMNS, as_json, 0)
+
+
+def record_of(letter: Message) -> dict:
+    """Return a letter as the command prints one; times in milliseconds."""
+    return {
+        "id": letter.id,
+        "kind": letter.event,
+        "to": letter.to,
+        "state": "given up" if letter.given_up else "waiting",
+        "tries": letter.tries,
+        "next": None if letter.given_up else letter.due,
+        "problem": letter.problem or None,
+        "created": letter.created,
+        "expires": letter.good_until or letter.expires,
+    }

@@ -1,0 +1,49 @@
+"""What players may do to the addresses that they proved to have, as in `identity.accounts`."""
+
+from identity.actors import Actor, Authority
+from identity.rights import is_oneself
+from storage import Storage
+from storage.errors import InvalidField
+from storage.records import FormerEmail, User
+
+
+class EmailActs:
+    """What a player does to the own address.
+
+    All acts raise NotAllowed, StorageFailed, and NoSuchUser.
+    """
+
+    def __init__(self, store: Storage, actor: Actor) -> None:
+        self._store = store
+        self._actor = actor
+        self._authority = Authority(store, actor)
+
+    def _begin(self, user: User, act: str) -> None:
+        self._authority.require(is_oneself, user)
+        origin = {"address": self._actor.address} if self._actor.address else {}
+        self._store.audit.write(act, user.id, user=user.id, **origin)
+
+    def confirm(self, user_id: int, email: str) -> None:
+        """Note that a player confirmed this address. Raises InvalidField if it is another one."""
+
+        def before(user: User) -> None:
+            if user.email != email:
+                raise InvalidField("form", "Your email has changed since.")
+            self._begin(user, "user confirm-email")
+
+        self._store.users.change_email(user_id, email, before, verified=True)
+
+    def take_back(self, user_id: int, email: str, kept: FormerEmail) -> None:
+        """Give a player an address back that somebody else replaced. Raises EmailTaken."""
+
+        def before(user: User) -> None:
+            self._begin(user, "user take-email-back")
+
+        self._store.users.change_email(user_id, email, before, verified=True)
+        self._store.users.former_emails.end(kept)
+
+    def change_letters(self, user_id: int, quiet_sign_ins: bool) -> None:
+        """Change whether a player gets a letter about sign-ins in new browsers."""
+        with self._store.users.edit(user_id) as user:
+            self._authority.require(is_oneself, user)
+            user.quiet_sign_ins = quiet_sign_ins

@@ -1,0 +1,26 @@
+"""What a letter says."""
+
+from typing import NamedTuple
+
+
+class Letter(NamedTuple):
+    """What a letter says: sentences, and a link with its code."""
+
+    subject: str
+    text: list[str]
+    link: str = ""
+    words: str = ""  # of the link
+    code: str = ""
+    end: tuple[str, ...] = ()
+
+
+def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
+    """Return the letter with a link for a new password."""
+    return Letter(
+        f"Set a new password for {site}",
+        [f"Somebody asked for a new password for your account at {site}."],
+        f"{url}/recover#{text}",
+        "Set a new password",
+        code,
+        ("The link works once, for an hour.", "Was that not you? Ignore this letter."),
+    )

@@ -1,0 +1,174 @@
+"""The letters that players get, and when; `identity.mail` composes and sends them.
+
+A letter names nobody: whoever signs up with the address of another person chooses the name.
+"""
+
+from flask import after_this_request, current_app, request
+from itsdangerous import BadSignature
+from werkzeug.wrappers import Response
+
+from identity.context import base_url, get_storage, mail_is_on
+from identity.formatting import DATE_AND_TIME, DAY, format_time
+from identity.letter import Letter
+from identity.limits import AttemptLimit, client_address, count_attempts, limits_of_address
+from identity.links import (
+    CONFIRMATION,
+    LINK_MAX_AGE,
+    Asked,
+    ask,
+    codes_of,
+    issue_link,
+    issue_way_back,
+)
+from identity.outbox import MAIL, new_message, post
+from identity.signing import serializer
+from storage.errors import StorageError, TooManyAttempts
+from storage.kind import DAY_MS
+from storage.names import EMAIL_KEPT_DAYS, unique_key
+from storage.records import User, now_ms
+
+LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
+NOTICES_AN_HOUR = 10  # of a kind, to a player
+HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
+MOST_WAITING = 100_000  # letters
+KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
+
+
+NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
+    "password": ("Your password was changed", "Your password at {site} was changed."),
+    "passkey": ("A passkey was added", "A passkey was added to your account at {site}."),
+    "recovery code": (
+        "A recovery code was used",
+        "One of your recovery codes at {site} was used to sign in.",
+    ),
+    "sign-in": ("New sign-in", "Your account at {site} was used in a browser that is new to it."),
+}
+
+
+def count_letter(email: str) -> None:
+    """Count a letter that somebody asks for. Raises TooManyAttempts."""
+    key = unique_key(email)
+    address, window = request.remote_addr, HALF_AN_HOUR
+    limits = limits_of_address(address, "letters from", LETTERS_OF_NETWORK, window=window)
+    limits.append(AttemptLimit("letters to", key, LETTERS_AN_HOUR, window))
+    count_attempts(get_storage(), limits)
+
+
+def request_recovery(asked: Asked) -> None:
+    """Ask for a letter to a typed address, which is looked up as it is sent. Raises StorageFailed.
+
+    The request must not tell whether somebody has the address, also not by the time it takes.
+    """
+    message = new_message(
+        MAIL,
+        "recovery",
+        body="",
+        to=asked.address,
+        browser=asked.browser,
+        good_until=asked.time + LINK_MAX_AGE * 1000,
+    )
+    post(get_storage(), message, MOST_WAITING)
+
+
+def ask_confirmation(user: User) -> bool:
+    """Send a letter that asks a player to confirm the address; False after too many letters."""
+    if not mail_is_on() or not user.email or user.email_verified:
+        return False
+    store, asked = get_storage(), ask(CONFIRMATION, user.email)
+    site = current_app.config["SITE_NAME"]
+    text = issue_link(store, CONFIRMATION, user, asked.browser)
+    letter = Letter(
+        f"Confirm your email for {site}",
+        [f"Somebody typed this address at {site}. If that was you, confirm it."],
+        f"{base_url()}/confirm#{text}",
+        "Confirm this address",
+        codes_of(store, CONFIRMATION, user, asked.browser)[0],
+        ("The link works once, for an hour.", "Was that not you? Ignore this letter."),
+    )
+    try:
+        count_letter(user.email)
+    except TooManyAttempts:
+        return False
+    _post("confirmation", user.email, letter, good_for=LINK_MAX_AGE * 1000)
+    return True
+
+
+def tell_old_address(user: User) -> None:
+    """Tell the confirmed address of a player, as it was, that another one replaced it."""
+    if not (mail_is_on() and user.email_verified):
+        return
+    text = issue_way_back(get_storage(), user.id, user.email)
+    letter = Letter(
+        "Your email was changed",
+        [f"Your account at {current_app.config['SITE_NAME']} does not have this address any more."],
+        f"{base_url()}/recover#{text}",
+        "Take your account back",
+        end=(f"Was that you? Then ignore this letter. The link works for {EMAIL_KEPT_DAYS} days.",),
+    )
+    _post("email", user.email, letter, good_for=EMAIL_KEPT_DAYS * DAY_MS)
+
+
+def notify(user: User, kind: str) -> None:
+    """Tell the confirmed address of a player what happened; `kind` is one of NOTICES.
+
+    Whoever has the password could fill the mailbox: of a kind there are only so many letters.
+    """
+    if not (mail_is_on() and user.email_verified):
+        return
+    subject = f"{kind} {user.id}"
+    try:
+        get_storage().attempts.count("notices", subject, NOTICES_AN_HOUR, HALF_AN_HOUR)
+    except (TooManyAttempts, StorageError) as error:
+        return current_app.logger.warning("a letter is dropped: %s", error)
+    site, (subject, sentence) = current_app.config["SITE_NAME"], NOTICES[kind]
+    when = format_time(now_ms(), DATE_AND_TIME)
+    where = f"On {when}, from {client_address(request.remote_addr)}."
+    advice = "Was that not you? Set a new password: that signs everybody out."
+    letter = Letter(
+        f"{subject} ({site})",
+        [sentence.format(site=site), where, advice],
+        f"{base_url()}/recover",
+        "Set a new password",
+        end=("Was that you? Then there is nothing to do.",),
+    )
+    _post(kind, user.email, letter)
+
+
+def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:
+    """Put a letter into the outbox; what it tells of goes on if that cannot be saved."""
+    from identity.mail import compose  # not without mail
+
+    good_until = now_ms() + good_for if good_for else 0
+    try:
+        body = compose(current_app.config, to, letter)
+        post(
+            get_storage(), new_message(MAIL, kind, body, to=to, good_until=good_until), MOST_WAITING
+        )
+    except (StorageError, ValueError) as error:
+        current_app.logger.error("a letter is dropped: %s", error)
+
+
+# -- browsers in which a player was signed in before --------------------------------------------
+
+
+def note_browser(user: User) -> None:
+    """Let this browser remember that a player signed in here; tell the player if that is new."""
+    if not mail_is_on():
+        return
+    https = base_url().startswith("https:")
+    name = "__Host-known" if https else "known"
+    try:
+        known = serializer("known browser").loads(request.cookies.get(name, ""), KNOWN_AGE)
+    except BadSignature:
+        known = []
+    if user.id not in known and not user.quiet_sign_ins:
+        notify(user, "sign-in")
+    signed = serializer("known browser").dumps(
+        [user.id, *(each for each in known if each != user.id)][:KNOWN_PLAYERS]
+    )
+
+    @after_this_request
+    def keep(response: Response) -> Response:
+        options = {"secure": https, "httponly": True, "samesite": "Lax"}
+        response.set_cookie(name, signed, max_age=KNOWN_AGE, **options)
+        return response

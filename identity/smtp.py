@@ -1,0 +1,229 @@
+"""A dialogue with the server that letters are given to (RFC 5321).
+
+The whole of it has a time limit for each letter, whatever the server does: the timeout of a socket
+is one of each read, and a server that sends a byte every few seconds would hold the sender for
+hours. What the server says after it has taken a letter changes nothing: a letter that was taken is
+not sent again because the farewell failed.
+"""
+
+import contextlib
+import re
+import smtplib
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+
+from identity.advice import is_loopback
+from identity.outbox import Deferred, Paused, Refused
+from identity.settings import SmtpServer, host_of
+
+TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
+CONNECTING = 20  # seconds for each address of the server
+MOST_LETTERS = 100  # of one connection
+TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
+REPLY_LENGTH = 200  # characters of a server's reply that administrators read
+
+
+class Dialogue(smtplib.SMTP):
+    """A connection that tells `opened` its socket as soon as there is one, and `log` its lines."""
+
+    def __init__(
+        self,
+        server: SmtpServer,
+        own_name: str,
+        log: Callable[[str], None],
+        opened: Callable[[socket.socket], None],
+    ) -> None:
+        self._tls = server.tls
+        self._log = log
+        self._opened = opened
+        self._hides = False  # what is sent and received: a password
+        super().__init__(server.host, server.port, own_name, TIMEOUT)
+
+    def connect(
+        self, host: str = "localhost", port: int = 0, source_address: tuple | None = None
+    ) -> tuple[int, bytes]:
+        """Connect, with TLS if the URL says so, and return the greeting."""
+        self.sock, self.file = socket.create_connection((host, port), CONNECTING), None
+        self.sock.settimeout(TIMEOUT)
+        self._opened(self.sock)
+        if self._tls:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=host)
+        return self.getreply()
+
+    def putcmd(self, cmd: str, args: str = "") -> None:
+        """Send a command."""
+        self._hides = self._hides or cmd.upper() == "AUTH"
+        self._log(f"> {'AUTH ***' if self._hides else f'{cmd} {args}'.strip()}")
+        super().putcmd(cmd, args)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Return the status and the text of the next reply."""
+        code, text = super().getreply()
+        self._log(f"< {code} {'***' if self._hides and code == 334 else shown(text)}")
+        self._hides = self._hides and code == 334  # RFC 4954 4: more of the password follows
+        return code, text
+
+
+def shown(text: bytes) -> str:
+    """Return the text of a reply on one line."""
+    words = text.decode("ascii", "replace")
+    return re.sub(r"[\x00-\x1f\x7f\ufffd]+", " ", words).strip()[:REPLY_LENGTH]
+
+
+def own_name(base_url: str) -> str:
+    """Return the name that this server calls itself by (RFC 5321 4.1.3: an address in brackets)."""
+    host = host_of(base_url)
+    return f"[{host}]" if re.fullmatch("[0-9.]+", host) else host.replace("[", "[IPv6:")
+
+
+class Mailer:
+    """What gives letters to the server, several in one connection."""
+
+    def __init__(
+        self, server: SmtpServer, sender: str, base_url: str, log: Callable[[str], None]
+    ) -> None:
+        self._server = server
+        self._sender = sender
+        self._own_name = own_name(base_url)
+        self._log = log
+        self._dialogue: Dialogue | None = None
+        self._socket: socket.socket | None = None  # a duplicate: TLS takes the first one over
+        self._is_late = False
+        self._sent = 0  # letters of this connection
+
+    def send(self, to: str, content: bytes) -> None:
+        """Send a letter. Raises Paused, Deferred, Refused.
+
+        Only a reply to RCPT or DATA is about the letter. All else is about the installation.
+        """
+        address = ascii_address(to)
+        if self._sent == MOST_LETTERS:
+            self.close()
+        self._is_late = False
+        timer = threading.Timer(TIMEOUT, self._end)
+        timer.daemon = True
+        timer.start()
+        try:
+            if self._dialogue is None:
+                self._connect()
+            self._hand_over(self._dialogue, address, content)
+            self._sent += 1
+        except Paused:
+            self.close()
+            raise
+        except (OSError, smtplib.SMTPException) as error:
+            self.close()
+            raise Paused(TOO_LATE if self._is_late else describe(error)) from error
+        finally:
+            timer.cancel()
+
+    def _opened(self, connected: socket.socket) -> None:
+        self._socket = connected.dup()
+        if self._is_late:
+            raise TimeoutError
+
+    def _end(self) -> None:
+        """Close the connection, in which another thread waits."""
+        self._is_late = True
+        if connected := self._socket:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def _connect(self) -> None:
+        """Connect, and sign in. Raises Paused, OSError, SMTPException."""
+        server = self._server
+        dialogue = Dialogue(server, self._own_name, self._log, self._opened)
+        self._dialogue = dialogue
+        dialogue.ehlo_or_helo_if_needed()
+        if not server.tls and dialogue.has_extn("starttls"):
+            dialogue.starttls(context=ssl.create_default_context())
+            dialogue.ehlo()
+        is_safe = isinstance(dialogue.sock, ssl.SSLSocket) or is_loopback(server.host)
+        if server.user and not is_safe:
+            raise Paused("The server offers no TLS, so the password was not sent.")
+        if server.user:
+            dialogue.login(server.user, server.password)
+
+    def _hand_over(self, dialogue: Dialogue, address: str, content: bytes) -> None:
+        """Do the transaction of a letter (RFC 5321 3.3)."""
+        options = []
+        if not address.isascii():
+            if not dialogue.has_extn("smtputf8"):
+                raise Refused("The server takes no address with letters outside ASCII.")
+            options.append("SMTPUTF8")
+        if not content.isascii() and dialogue.has_extn("8bitmime"):
+            options.append("BODY=8BITMIME")
+        dialogue.command_encoding = "utf-8" if "SMTPUTF8" in options else "ascii"
+        code, text = dialogue.mail(self._sender, options)
+        if code != 250:
+            raise Paused(f"The server refused the sender: {code} {shown(text)}")
+        code, text = dialogue.rcpt(address)
+        if code not in (250, 251):
+            self._refuse(dialogue, code, text)
+        try:
+            code, text = dialogue.data(content)
+        except smtplib.SMTPDataError as error:
+            code, text = error.smtp_code, error.smtp_error
+        if code != 250:
+            self._refuse(dialogue, code, text)
+
+    def _refuse(self, dialogue: Dialogue, code: int, text: bytes) -> None:
+        """Raise the error for a reply to RCPT or DATA, and reset the dialogue for other letters."""
+        reply = f"The server refused the letter: {code} {shown(text)}"
+        if code in (-1, 421):  # RFC 5321 3.8: it ends the connection
+            raise Paused(reply)
+        with contextlib.suppress(smtplib.SMTPException, OSError):
+            dialogue.rset()
+        raise (Refused if code >= 500 else Deferred)(reply)
+
+    def close(self) -> None:
+        """Say goodbye, and wait for no reply."""
+        dialogue, connected = self._dialogue, self._socket
+        self._dialogue, self._socket, self._sent = None, None, 0
+        if dialogue:
+            with contextlib.suppress(smtplib.SMTPException, OSError):
+                dialogue.putcmd("QUIT")
+            dialogue.close()
+        if connected:
+            connected.close()
+
+
+def ascii_address(address: str) -> str:
+    """Return an address with its domain in ASCII (RFC 5891). Raises Refused.
+
+    Python's codec maps some letters to others, such as those of a domain of somebody else: an
+    address that does not come back as it was is refused.
+    """
+    local, _, domain = address.rpartition("@")
+    try:
+        encoded = domain.encode("idna").decode()
+        is_same = domain.isascii() or encoded.encode().decode("idna") == domain.lower()
+    except UnicodeError:
+        is_same = False
+    if not is_same:
+        raise Refused("The domain of the address cannot be written in ASCII.")
+    return f"{local}@{encoded}"
+
+
+def describe(error: Exception) -> str:
+    """Return what went wrong, and what to do about it, for administrators."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        reply = f"{error.smtp_code} {shown(error.smtp_error)}"
+        return f"The server refused the user and the password: {reply}"
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"The server does not serve us: {error.smtp_code} {shown(error.smtp_error)}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        fix = "use the name in its certificate, or set SSL_CERT_FILE to its authority"
+        return f"The certificate of the server is not valid ({error.verify_message}): {fix}."
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason}): smtps:// is TLS at once, smtp:// is STARTTLS."
+    if isinstance(error, socket.gaierror):
+        return "There is no such host as in IDENTITY_SMTP_URL."
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return f"The server cannot do what is needed: {error}"
+    if isinstance(error, smtplib.SMTPServerDisconnected | TimeoutError):
+        return "The server ended the connection, or did not respond."
+    return f"The server cannot be reached: {error.strerror or error}"

@@ -1,0 +1,246 @@
+"""A lost password, and confirming an email address: what the links and codes of letters do."""
+
+from flask import Blueprint, abort, redirect, request
+from werkzeug.wrappers import Response
+
+from identity.context import get_storage, mail_is_on
+from identity.emails import EmailActs
+from identity.formatting import MINUTE, pluralize
+from identity.letters import ask_confirmation, count_letter, notify, request_recovery
+from identity.limits import client_address
+from identity.links import (
+    CONFIRMATION,
+    PASSWORD,
+    Link,
+    ask,
+    find_asked,
+    find_confirmed,
+    find_link,
+    find_way_back,
+    is_right_code,
+)
+from identity.passwords import clear_wrong_passwords
+from identity.sessions import require_player, signed_in_player
+from pages import forms
+from pages.moderation import actor_of
+from pages.rendering import render_page
+from pages.security import read_new_password, set_new_password
+from storage.errors import TooManyAttempts
+from storage.records import FormerEmail, User
+from storage.rules import check_email
+
+UNKNOWN_LINK = "We don't recognise this link. It may be used or too old. Ask for a new one."
+WRONG_CODE = "Wrong code. Type the six digits of the newest letter, or open its link."
+MAILBOX = "Look in your mailbox, in the spam folder too. You can ask again in {wait}."
+
+recovery = Blueprint("recovery", __name__)
+
+
+def require_mail() -> None:
+    """Raise NotFound unless letters can be sent."""
+    if not mail_is_on():
+        abort(404)
+
+
+def email_acts_of(player: User) -> EmailActs:
+    """Return what a player may do to the own address, from the address of this request."""
+    return EmailActs(get_storage(), actor_of(player))
+
+
+# -- a lost password ----------------------------------------------------------------------------
+
+
+@recovery.get("/recover")
+def show_recovery() -> str:
+    """Show the page that a link opens: a script puts the link, which stays unused, into a form."""
+    return recovery_page({})
+
+
+def recovery_page(problems: dict[str, str]) -> str:
+    """Return the page where a letter is asked for, or the code of one is typed."""
+    asked = find_asked(PASSWORD) if "again" not in request.args else None
+    email = request.form.get("email", "")
+    return render_page(
+        "recover.html", None, asked=asked, mail=mail_is_on(), email=email, problems=problems
+    )
+
+
+@recovery.post("/recover")
+@forms.form_view(lambda: (), recovery_page)
+def ask_for_letter() -> Response:
+    """Send a letter to the `email`, if that is the confirmed address of a player.
+
+    The response does not tell whether it is.
+    """
+    require_mail()
+    email = request.form.get("email", "").strip()
+    forms.refuse_problems(email=check_email(email, required=True))
+    try:
+        count_letter(email)
+    except TooManyAttempts as error:
+        wait = pluralize(-(-error.retry_after // MINUTE), "minute")
+        problem = {"email": MAILBOX.format(wait=wait)}
+        raise forms.FormRefused(problem, 429, error.retry_after) from error
+    request_recovery(ask(PASSWORD, email))
+    return redirect("/recover", 303)
+
+
+def find_target() -> tuple[str]:
+    return (request.form.get("link", "").strip(),)
+
+
+def read_link(text: str) -> tuple[Link | None, tuple[str, FormerEmail] | None]:
+    """Return what a link says, and the address that it gives back with the record of that."""
+    if way_back := find_way_back(get_storage(), text):
+        return Link(way_back[0]), way_back[1:]
+    return find_link(get_storage(), PASSWORD, text), None
+
+
+def needs_code(found: Link) -> bool:
+    """Return True unless the link was asked for in this browser, or works in any."""
+    asked = find_asked(PASSWORD)
+    return found.browser not in ("", asked.browser if asked else "")
+
+
+def new_password_page(link: str, problems: dict[str, str]) -> str:
+    """Return the page for a new password, which has a form or the reason why not."""
+    if not link:
+        return recovery_page(problems)
+    found, way_back = read_link(link)
+    refusal = None if found else UNKNOWN_LINK
+    if found and found.user.suspended:
+        refusal = forms.describe_own_suspension(found.user.suspension)
+    return render_page(
+        "new_password.html",
+        None,
+        refusal=refusal,
+        user_name=found.user.name if found else "",
+        link=link,
+        needs_code=bool(found) and needs_code(found),
+        email=way_back and way_back[0],
+        problems=problems,
+    )
+
+
+@recovery.post("/recover/password")
+@forms.form_view(find_target, new_password_page)
+def take_new_password(link: str) -> Response | str:
+    """Set the `new_password` of the player whom a `link` or the `code` of a letter names.
+
+    Without a new password the page asks for one. Wrong passwords from this address count no longer:
+    they may be why there is a link.
+    """
+    found, way_back = read_link(link) if link else (None, None)
+    if link and (found is None or found.user.suspended):
+        raise forms.FormRefused({}, 403)  # the page says why
+    if link and "new_password" not in request.form:
+        return new_password_page(link, {})
+    user = found.user if found and not needs_code(found) else read_user_by_code(found)
+    if user.suspended:
+        raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    password = read_new_password(user)
+    origin = {"address": client_address(request.remote_addr)}
+    get_storage().audit.write("user new-password", user.id, user=user.id, **origin)
+    set_new_password(user, password)
+    if way_back:
+        email_acts_of(user).take_back(user.id, *way_back)
+    clear_wrong_passwords(*user.logins)
+    notify(user, "password")
+    return forms.redirect_with_notice("Password set. You are signed in.", "/account")
+
+
+def read_user_by_code(found: Link | None) -> User:
+    """Return the player whom a link names, or a letter to the address typed in this browser.
+
+    Nothing else in the request names a player. Raises FormRefused.
+    """
+    if found:
+        user, browser = found
+    elif asked := find_asked(PASSWORD):
+        user, browser = find_confirmed(get_storage(), asked.address), asked.browser
+    else:
+        raise forms.FormRefused({"link": "Paste the whole link."})
+    require_code(PASSWORD, user, browser)
+    return user
+
+
+def require_code(purpose: str, user: User | None, browser: str) -> None:
+    """Raise FormRefused unless the form has the `code` of a letter."""
+    code = request.form.get("code", "")
+    forms.refuse_problems(code=None if code else "Type the code of the letter.")
+    with forms.as_form_errors("code"):
+        if not is_right_code(get_storage(), purpose, user, browser, code):
+            raise forms.FormRefused({"code": WRONG_CODE}, 403)
+
+
+# -- confirming an address ----------------------------------------------------------------------
+
+
+@recovery.get("/confirm")
+def show_confirmation() -> str:
+    """Show the page that a link opens: a script puts the link, which stays unused, into a form."""
+    require_mail()
+    return confirmation_page("", {})
+
+
+def confirmation_page(link: str, problems: dict[str, str]) -> str:
+    """Return the page where an address is confirmed, by a link or by a code."""
+    found = find_link(get_storage(), CONFIRMATION, link) if link else None
+    player = signed_in_player()
+    return render_page(
+        "confirm.html",
+        player,
+        link=link,
+        email=found.user.email if found else None,
+        needs_code=bool(found) and (player is None or player.id != found.user.id),
+        problems=problems,
+    )
+
+
+@recovery.post("/confirm")
+@forms.form_view(find_target, confirmation_page)
+def confirm_email(link: str) -> Response:
+    """Confirm the address of the player whom a `link` names; elsewhere with the `code` as well.
+
+    A signed-in player may type the code alone.
+    """
+    require_mail()
+    player, asked = signed_in_player(), find_asked(CONFIRMATION)
+    if link:
+        found = find_link(get_storage(), CONFIRMATION, link)
+    else:
+        found = Link(player, asked.browser) if player and asked else None
+    if found is None:
+        problem = UNKNOWN_LINK if link else "Paste the whole link."
+        raise forms.FormRefused({"link": problem}, 403 if link else 400)
+    if not (link and player and player.id == found.user.id):
+        require_code(CONFIRMATION, *found)
+    if found.user.suspended:
+        suspension = forms.describe_own_suspension(found.user.suspension)
+        raise forms.FormRefused({"form": suspension}, 403)
+    email_acts_of(found.user).confirm(found.user.id, found.user.email)
+    return forms.redirect_with_notice("Email confirmed.", "/account/security" if player else "/")
+
+
+@recovery.post("/account/email/confirm")
+def send_confirmation() -> Response:
+    """Send the letter that asks the player to confirm the address once more."""
+    require_mail()
+    player = require_player()
+    if player.email_verified or not player.email:
+        done = "There is nothing to confirm."
+    elif ask_confirmation(player):
+        done = "A letter is on its way. Open its link, or type its code here."
+    else:
+        done = "We sent letters to this address lately. Look in your mailbox, in the spam too."
+    return forms.redirect_with_notice(done, "/account/security")
+
+
+@recovery.post("/account/email/letters")
+def change_letters() -> Response:
+    """Choose with `sign_ins` whether a sign-in in a new browser is told by a letter."""
+    require_mail()
+    player = require_player()
+    is_quiet = request.form.getlist("sign_ins")[-1:] != ["yes"]
+    email_acts_of(player).change_letters(player.id, is_quiet)
+    return forms.redirect_with_notice("Saved.", "/account/security")

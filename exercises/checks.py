@@ -411,7 +411,7 @@ def suspended_player(play: Play) -> bool:
 @exercise(
     "A token shows what was granted",
     "RFC 6749 3.3",
-    (GRANT, 'if "email" in claims["scope"] and user.email:', "if True:"),
+    (GRANT, 'if "email" in claims["scope"] and email:', "if True:"),
 )
 def unasked_email(play: Play) -> bool:
     """Free Coins asks for Ada's public profile, and she allows that. It reads her email address."""

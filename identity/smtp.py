@@ -173,7 +173,9 @@ class Mailer:
     def _refuse(self, dialogue: Dialogue, code: int, text: bytes) -> None:
         """Raise the error for a reply to RCPT or DATA, and reset the dialogue for other letters."""
         reply = f"The server refused the letter: {code} {shown(text)}"
-        if code in (-1, 421):  # RFC 5321 3.8: it ends the connection
+        if self._is_late:  # it was cut off
+            raise Paused(TOO_LATE)
+        if not 400 <= code < 600 or code == 421:  # RFC 5321 3.8: it ends the connection
             raise Paused(reply)
         with contextlib.suppress(smtplib.SMTPException, OSError):
             dialogue.rset()

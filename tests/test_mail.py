@@ -1,0 +1,353 @@
+"""Letters: the dialogue with a mail server, and what the outbox does after each of its replies."""
+
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+from mail_server import SECRET, USER, MailServer, scripted_server, text_of_letter
+
+from identity import smtp
+from identity.letter import Letter
+from identity.mail import Mail, compose, new_mailer
+from identity.outbox import MAIL, Paused, Refused, Sender, new_message
+from identity.settings import SettingError, parse_smtp_url, read_settings
+from storage.kinds import OUTBOX, given_up_of, waiting_queues
+from storage.records import now_ms
+
+CONFIG = {"SITE_NAME": "Zoë's Games", "MAIL_FROM": "players@games.example"}
+CONFIG["BASE_URL"] = "https://id.example.org"
+LETTER = Letter("Hello Zoë", ["Some <b>text</b>."], f"https://x.example/#{'a' * 200}", "Go on")
+CREDENTIALS = "us%40er:pass%3Aword%2F%25"
+
+
+@pytest.fixture
+def mail_server():
+    server = MailServer()
+    yield server
+    server.close()
+
+
+def config_of(url: str) -> dict:
+    return CONFIG | {"SMTP_URL": url}
+
+
+@pytest.fixture
+def sender(storage, mail_server):
+    return Sender(storage, Mail(storage, config_of(mail_server.url())))
+
+
+@pytest.fixture
+def put(storage):
+    """A function that puts a letter into the outbox."""
+
+    def put(to: str = "ada@example.org", good_for: int = 0) -> str:
+        good_until = now_ms() + good_for * 1000 if good_for else 0
+        body = compose(CONFIG, to, LETTER)
+        message = new_message(MAIL, "password", body, to=to, good_until=good_until)
+        storage.records(OUTBOX).add(message)
+        return message.id
+
+    return put
+
+
+def waiting(storage) -> list:
+    outbox = storage.records(OUTBOX)
+    return [each for queue in waiting_queues(MAIL) for each in outbox.page("queue", queue)]
+
+
+def given_up(storage) -> list:
+    return storage.records(OUTBOX).page("queue", given_up_of(MAIL))
+
+
+def send_now(storage, sender) -> None:
+    """Let all pauses pass, and send what is due."""
+    for each in waiting(storage):
+        with storage.records(OUTBOX).edit(each.id) as message:
+            message.due = now_ms()
+    sender._paused_until = float("-inf")  # noqa: SLF001
+    sender.send_due(0)
+
+
+# -- the letter -----------------------------------------------------------------------------------
+
+
+def test_letter_is_plain_and_html_with_nothing_encoded(storage, sender, mail_server, put):
+    put()
+    sender.send_due(0)
+    [letter] = mail_server.letters
+    assert letter["Auto-Submitted"] == "auto-generated"
+    assert letter["From"] == "Zoë's Games <players@games.example>" and letter["Subject"]
+    assert letter["Message-ID"].endswith("@games.example>")
+    assert mail_server.greeting_name == "id.example.org"
+    html = letter.get_body(("html",)).get_content()
+    assert LETTER.link in text_of_letter(letter).splitlines()
+    assert f'href="{LETTER.link}"' in html and "&lt;b&gt;" in html
+    assert {each["Content-Transfer-Encoding"] for each in letter.iter_parts()} == {"8bit"}
+    assert "src=" not in html and "prefers-color-scheme: dark" in html
+    assert waiting(storage) == []
+
+
+def test_header_cannot_be_injected():
+    with pytest.raises(ValueError):
+        compose(CONFIG, "ada@example.org\r\nBcc: eve@example.org", LETTER)
+    with pytest.raises(ValueError):
+        compose(CONFIG | {"SITE_NAME": "x\nBcc: eve@example.org"}, "ada@example.org", LETTER)
+
+
+def test_own_name_is_valid_for_an_address():
+    assert smtp.own_name("http://127.0.0.1:8000") == "[127.0.0.1]"
+    assert smtp.own_name("http://[::1]:8000") == "[IPv6:::1]"
+
+
+def test_domain_is_sent_as_idna_and_never_as_that_of_another_owner():
+    assert smtp.ascii_address("ada@Müller.example") == "ada@xn--mller-kva.example"
+    assert smtp.ascii_address("ada@xn--mller-kva.example") == "ada@xn--mller-kva.example"
+    for address in ("ada@faß.example", "ada@ex\u200dample.org", f"ada@{'ä' * 80}.example"):
+        with pytest.raises(Refused):
+            smtp.ascii_address(address)
+
+
+# -- replies --------------------------------------------------------------------------------------
+
+
+def test_refused_letter_is_given_up_and_holds_up_no_other(storage, sender, mail_server, put):
+    mail_server.replies["gone@example.org"] = "550 No such user"
+    for to in ("gone@example.org", "ada@example.org"):
+        put(to)
+    sender.send_due(0)
+    assert mail_server.recipients == ["ada@example.org"] and mail_server.connections == 1
+    [letter] = given_up(storage)
+    assert "550 No such user" in letter.problem and waiting(storage) == []
+
+
+def test_deferred_letter_is_tried_again_and_holds_up_no_other(storage, sender, mail_server, put):
+    mail_server.replies["later@example.org"] = "450 Try later"
+    for to in ("later@example.org", "ada@example.org"):
+        put(to)
+    sender.send_due(0)
+    assert mail_server.recipients == ["ada@example.org"]
+    for number, delay in enumerate((60, 300, 1800, 7200), 1):
+        [letter] = waiting(storage)
+        assert letter.tries == number and abs(letter.due - now_ms() - delay * 1000) < 5000
+        send_now(storage, sender)
+    assert waiting(storage) == [] and len(given_up(storage)) == 1
+
+
+def test_letter_that_data_refuses_is_given_up(storage, sender, mail_server, put):
+    mail_server.replies["DATA"] = "554 Looks like spam"
+    put()
+    sender.send_due(0)
+    assert "554 Looks like spam" in given_up(storage)[0].problem
+
+
+@pytest.mark.parametrize(("command", "reply"), [("MAIL", "550 No"), ("rcpt", "421 Closing")])
+def test_what_is_about_the_installation_pauses_all_and_loses_nothing(
+    storage, sender, mail_server, put, command, reply
+):
+    mail_server.replies["ada@example.org" if command == "rcpt" else command] = reply
+    for _ in range(3):
+        put()
+    sender.send_due(0)
+    assert mail_server.connections == 1
+    letters = waiting(storage)
+    assert [each.tries for each in letters] == [0, 0, 0] and letters[0].problem
+    sender.send_due(0)
+    assert mail_server.connections == 1  # still paused
+    mail_server.replies.clear()
+    send_now(storage, sender)
+    assert len(mail_server.letters) == 3 and waiting(storage) == given_up(storage) == []
+
+
+def test_farewell_of_421_sends_no_letter_again(storage, sender, mail_server, put):
+    mail_server.replies["QUIT"] = "421 Too long"
+    put()
+    sender.send_due(0)
+    sender.send_due(0)
+    assert len(mail_server.letters) == 1 and waiting(storage) == []
+
+
+def test_connection_cut_after_data_is_tried_again(storage, sender, mail_server, put):
+    mail_server.cuts = 1
+    put()
+    sender.send_due(0)
+    assert waiting(storage)[0].tries == 0
+    send_now(storage, sender)
+    assert len(mail_server.letters) == 1 and waiting(storage) == []
+
+
+def test_letter_that_always_breaks_the_connection_holds_up_no_other(
+    storage, sender, mail_server, put
+):
+    mail_server.cuts = 1
+    put("poison@example.org")
+    put("ada@example.org")
+    sender.send_due(0)
+    sender._paused_until = float("-inf")  # noqa: SLF001
+    sender.send_due(0)  # the first one is not due yet
+    assert mail_server.recipients == ["ada@example.org"]
+
+
+def test_pause_grows_to_a_minute(storage, put):
+    sender, pauses = Sender(storage, Mail(storage, config_of("smtp://localhost:1"))), []
+    put()
+    for _ in range(8):
+        send_now(storage, sender)
+        pauses.append(round(sender._paused_until - time.monotonic()))  # noqa: SLF001
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert "cannot be reached" in waiting(storage)[0].problem
+
+
+def test_letters_with_links_go_before_notices(storage, sender, mail_server, put):
+    for number in range(30):
+        put(f"notice{number}@example.org")
+    put("link@example.org", good_for=3600)
+    sender.send_due(0)
+    assert mail_server.recipients[0] == "link@example.org"
+    assert len(mail_server.recipients) == 31 and mail_server.connections == 1
+
+
+def test_letter_with_an_expired_link_is_given_up(storage, sender, mail_server, put, clock):
+    put(good_for=10)
+    clock.shift(11)
+    sender.send_due(0)
+    assert mail_server.letters == [] and "expired" in given_up(storage)[0].problem
+
+
+def test_slow_server_is_left_after_the_time_limit(storage, put, monkeypatch, subtests):
+    """Silence, a byte now and then, in the greeting and later."""
+    monkeypatch.setattr(smtp, "TIMEOUT", 1)
+    ready = b"220 x\r\n250 x\r\n250 OK\r\n"
+    for name, script in {
+        "silent": [30.0],
+        "slow greeting": [*[b"2", 0.3] * 30],
+        "slow later": [ready, *[b"2", 0.3] * 30],
+    }.items():
+        with subtests.test(name), scripted_server(*script) as port:
+            sender = Sender(storage, Mail(storage, config_of(f"smtp://127.0.0.1:{port}")))
+            put()
+            started = time.monotonic()
+            send_now(storage, sender)
+            assert time.monotonic() - started < 5
+            problem = waiting(storage)[0].problem
+            assert "longer than" in problem or "respond" in problem
+
+
+def test_racing_senders_of_a_database_send_each_letter_once(storage, mail_server, put):
+    for number in range(20):
+        put(f"p{number}@example.org")
+    channels = [Mail(storage, config_of(mail_server.url())) for _ in range(4)]
+    threads = [
+        threading.Thread(target=Sender(storage, each).send_due, args=(60_000,)) for each in channels
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(mail_server.recipients) == len(set(mail_server.recipients)) == 20
+    assert waiting(storage) == []
+
+
+def test_one_process_sends_and_none_whose_folder_was_replaced(open_installation, tmp_path):
+    first, second = open_installation(), open_installation()
+    assert (first.lead("outbox-mail"), second.lead("outbox-mail")) == (0, None)
+    assert first.lead("outbox-mail") == 0
+    (tmp_path / "instance").rename(tmp_path / "old")
+    third = open_installation()
+    assert third.lead("outbox-mail") == 0
+    assert (first.lead("outbox-mail"), second.lead("outbox-mail")) == (None, None)
+
+
+# -- TLS and credentials --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """A function that returns a key with its certificate, for a name."""
+
+    def certificates(name: str) -> tuple[ssl.SSLContext, str]:
+        folder = tmp_path_factory.mktemp("certificate")
+        key, certificate = folder / "key.pem", folder / "cert.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        command += ["-keyout", key, "-out", certificate, "-subj", f"/CN={name}"]
+        command += ["-addext", f"subjectAltName=DNS:{name}"]
+        subprocess.run(command, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        return context, str(certificate)
+
+    return certificates
+
+
+def send_letter(url: str) -> list[str]:
+    """Send a letter, and return the dialogue. Raises NotSent."""
+    lines = []
+    mailer = new_mailer(config_of(url), lines.append)
+    try:
+        mailer.send("ada@example.org", compose(CONFIG, "ada@example.org", LETTER).encode())
+    finally:
+        mailer.close()
+        assert not any(SECRET in each or "dXNA" in each for each in lines)
+    return lines
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("scheme", ["smtp", "smtps"])
+def test_credentials_are_sent_by_tls_alone(certificates, monkeypatch, scheme):
+    context, path = certificates("localhost")
+    server = MailServer(context, tls=scheme == "smtps", auth=True)
+    try:
+        with pytest.raises(Paused, match="certificate of the server is not valid"):
+            send_letter(server.url(scheme, CREDENTIALS))
+        monkeypatch.setenv("SSL_CERT_FILE", path)
+        assert any("AUTH ***" in each for each in send_letter(server.url(scheme, CREDENTIALS)))
+        assert len(server.letters) == 1
+        with pytest.raises(Paused, match="refused the user and the password: 535"):
+            send_letter(server.url(scheme, f"{CREDENTIALS}x"))
+        with pytest.raises(Paused, match="refused the sender: 530"):
+            send_letter(server.url(scheme))
+    finally:
+        server.close()
+
+
+@pytest.mark.live
+def test_certificate_of_another_name_is_refused(certificates, monkeypatch):
+    context, path = certificates("other.example")
+    monkeypatch.setenv("SSL_CERT_FILE", path)
+    server = MailServer(context, auth=True)
+    with pytest.raises(Paused, match="use the name in its certificate"):
+        send_letter(server.url("smtp", CREDENTIALS))
+    server.close()
+
+
+def test_no_password_without_tls_but_to_loopback(monkeypatch):
+    server = MailServer(auth=True)
+    send_letter(server.url("smtp", CREDENTIALS))
+    monkeypatch.setattr(smtp, "is_loopback", lambda host: False)
+    with pytest.raises(Paused, match="offers no TLS"):
+        send_letter(server.url("smtp", CREDENTIALS))
+    server.close()
+    assert server.connections == 2 and len(server.letters) == 1
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def test_url_of_the_server(environment):
+    assert parse_smtp_url(f"smtps://{CREDENTIALS}@mail.example")[:] == (
+        *("mail.example", 465, True),
+        *(USER, SECRET),
+    )
+    assert parse_smtp_url("smtp://mail.example:25")[:3] == ("mail.example", 25, False)
+    for url in (
+        *("mail.example", "http://mail.example", "smtp://", "smtp://a b.example", "smtp://x/y"),
+        *("smtp://ada@example.org:secret@x.example", "smtp://ada:sec#ret@x.example"),
+        *("smtp://ada:secret@x.example:99999", "smtp://ada@x.example", "smtp://x.example?a"),
+    ):
+        with pytest.raises(SettingError) as refusal:
+            read_settings({"SMTP_URL": url, "MAIL_FROM": "a@b.example"})
+        assert "secret" not in str(refusal.value) and "IDENTITY_SMTP_URL" in str(refusal.value)
+    for sender in ("", "x", "zoë@b.example"):
+        with pytest.raises(SettingError, match="IDENTITY_MAIL_FROM"):
+            read_settings({"SMTP_URL": "smtp://localhost", "MAIL_FROM": sender})

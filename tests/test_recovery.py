@@ -1,0 +1,507 @@
+"""Getting back in by mail: confirmed addresses, lost passwords, and letters about changes."""
+
+import functools
+import json
+
+import pytest
+from conftest import PASSWORD, Browser
+from forms import parse, problems_of, text_of
+from mail_server import MailServer, code_in, link_in, text_of_letter
+
+from identity import letters, links
+from identity.accounts import Acts
+from identity.actors import COMMAND
+from identity.mail import Mail
+from identity.outbox import MAIL, Sender, new_message
+from identity.passwords import hash_password
+from storage.errors import EmailTaken
+from storage.kinds import OUTBOX, waiting_queues
+from storage.records import MODERATOR, Suspension
+
+NEW = "another good phrase"
+EMAIL = "ada@example.org"
+
+
+@pytest.fixture
+def mail_server():
+    server = MailServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def app(make_app, mail_server):
+    """An app that sends letters."""
+    return make_app(SMTP_URL=mail_server.url(), MAIL_FROM="site@games.example", SIGN_UP="open")
+
+
+@pytest.fixture
+def deliver(app, store, mail_server):
+    """A function that sends what waits, and returns the texts of the new letters."""
+    sender = Sender(store, Mail(store, app.config))
+
+    def deliver() -> list[str]:
+        before = len(mail_server.letters)
+        sender.send_due(0)
+        return list(map(text_of_letter, mail_server.letters[before:]))
+
+    return deliver
+
+
+@pytest.fixture
+def ada(store):
+    """A player with a confirmed address."""
+    user = store.users.register("Ada", EMAIL, hash_password(PASSWORD))
+    return store.users.change_email(user.id, EMAIL, verified=True)
+
+
+@pytest.fixture
+def request_letter(browser, deliver):
+    """A function that asks for a letter in a browser, and returns its link and its code."""
+
+    def request_letter(email: str = EMAIL, by: Browser = browser) -> tuple[str, str]:
+        deliver()  # letters about what came before
+        assert by.post("/recover", data={"email": email}).status_code == 303
+        [text] = deliver()
+        return link_in(text), code_in(text)
+
+    return request_letter
+
+
+def set_password(browser, **fields: str):
+    return browser.post("/recover/password", data={"new_password": NEW} | fields)
+
+
+def has_password(store, user, password: str) -> bool:
+    from identity.passwords import verify_password
+
+    return verify_password(store.users.read(user.id).password_hash, password)
+
+
+# -- a lost password ------------------------------------------------------------------------------
+
+
+def test_link_works_in_the_browser_that_asked(store, ada, browser, open_browser, request_letter):
+    other = open_browser()
+    assert other.sign_in().status_code == 303
+    link, _ = request_letter()
+    assert link.startswith("http://localhost/recover#")
+    page = browser.post("/recover/password", data={"link": link})
+    assert page.status_code == 200 and not parse(page).select("[name=code]")
+    assert has_password(store, ada, PASSWORD)
+    assert set_password(browser, link=link).status_code == 303
+    assert browser.get("/account").status_code == 200
+    assert other.get("/account").status_code == 303  # all other sessions end
+    assert has_password(store, ada, NEW)
+
+
+def test_code_works_without_the_link_in_the_browser_that_asked(store, ada, browser, request_letter):
+    _, code = request_letter()
+    assert set_password(browser, code=f"{code[:3]} {code[3:]}").status_code == 303
+    assert has_password(store, ada, NEW)
+
+
+def test_another_device_needs_link_and_code(store, ada, open_browser, request_letter):
+    (link, code), phone = request_letter(), open_browser()
+    page = phone.post("/recover/password", data={"link": link})
+    assert parse(page).select("[name=code]") and page.status_code == 200
+    for fields in ({"link": link}, {"link": link, "code": ""}, {"code": code}, {}):
+        assert set_password(phone, **fields).status_code == 400, fields
+    wrong = f"{(int(code) + 1) % 10**6:06d}"
+    assert set_password(phone, link=link, code=wrong).status_code == 403
+    assert has_password(store, ada, PASSWORD)
+    assert set_password(phone, link=link, code=code).status_code == 303
+
+
+def test_replayed_link_does_nothing(store, ada, browser, open_browser, request_letter):
+    first, second = request_letter(), request_letter()
+    assert set_password(browser, link=second[0]).status_code == 303
+    for link, code in (first, second):
+        for by in (browser, open_browser()):
+            page = set_password(by, link=link, code=code, new_password="a third good phrase")
+            assert page.status_code == 403 and "recognise this link" in page.text
+    assert has_password(store, ada, NEW)
+
+
+@pytest.mark.parametrize("change", ["password", "email"])
+def test_new_password_or_address_ends_the_link(store, ada, browser, request_letter, change):
+    link, code = request_letter()
+    if change == "email":
+        store.users.change_email(ada.id, "new@example.org")
+    else:
+        with store.users.edit(ada.id) as user:
+            user.password_hash = hash_password(NEW)
+    assert set_password(browser, link=link).status_code == 403
+    assert set_password(browser, code=code).status_code == 403
+
+
+def test_link_and_code_end_after_an_hour(ada, browser, open_browser, request_letter, clock):
+    (link, code), phone = request_letter(), open_browser()
+    clock.shift(links.LINK_MAX_AGE + 1)
+    assert set_password(browser, link=link).status_code == 403
+    assert set_password(phone, link=link, code=code).status_code == 403
+    assert set_password(browser, code=code).status_code == 400
+
+
+def test_link_of_another_player_never_sets_this_ones_password(
+    store, ada, bob, browser, request_letter
+):
+    """Nothing but the link names the account: no field, and no address that was typed here."""
+    store.users.change_email(bob.id, bob.email, verified=True)
+    link, code = request_letter(bob.email)
+    for fields in ({"email": EMAIL}, {"name": "Ada", "user": str(ada.id)}, {"user_id": "1"}):
+        set_password(browser, link=f"{link}x", **fields)
+    browser.post("/recover", data={"email": EMAIL})  # this browser now asked for Ada's
+    assert set_password(browser, code=code, email=EMAIL).status_code == 403
+    assert set_password(browser, link=link, code=code, email=EMAIL).status_code == 303
+    assert has_password(store, ada, PASSWORD) and has_password(store, bob, NEW)
+
+
+def test_typed_address_is_never_written_to(store, ada, browser, mail_server, deliver):
+    """Only what the record says: the typed one may be that of another mailbox."""
+    for typed in ("ADA@example.org", " ada@example.org"):
+        browser.post("/recover", data={"email": typed})
+    browser.post("/recover", data={"email": "Ada"})  # a name
+    assert len(deliver()) == 2
+    assert mail_server.recipients == [EMAIL] * 2
+
+
+def test_codes_are_guessed_five_times(store, ada, browser, open_browser, request_letter):
+    link, code = request_letter()
+    for _ in range(links.CODE_TRIES):
+        wrong = f"{(int(code) + 1) % 10**6:06d}"
+        assert set_password(open_browser(), link=link, code=wrong).status_code == 403
+    assert set_password(open_browser(), link=link, code=code).status_code == 429
+    assert set_password(browser, code=code).status_code == 429  # in all browsers together
+    assert has_password(store, ada, PASSWORD)
+    assert set_password(browser, link=link).status_code == 303
+
+
+def test_codes_of_a_player_are_guessed_so_often_a_day(ada, browser, deliver, monkeypatch):
+    """Whoever asks for letters again and again guesses no more."""
+    monkeypatch.setattr(letters, "LETTERS_AN_HOUR", 100)
+    monkeypatch.setattr(letters, "LETTERS_OF_NETWORK", 100)
+    statuses = []
+    for _ in range(7):
+        browser.post("/recover", data={"email": EMAIL})
+        statuses += [set_password(browser, code="1234567").status_code for _ in range(4)]
+    assert statuses == [403] * links.CODE_TRIES_A_DAY + [429] * 8
+
+
+def test_suspended_player_gets_no_session_by_link_or_code(
+    store, ada, browser, open_browser, request_letter
+):
+    link, code = request_letter()
+    with store.users.edit(ada.id) as user:
+        user.suspension = Suspension("command", reason="Insults")
+    for fields in ({"link": link}, {"code": code}, {"link": link, "code": code}):
+        page = set_password(browser, **fields)
+        assert (page.status_code, "You are suspended" in text_of(page)) == (403, True), fields
+    assert store.users.read(ada.id).suspended and has_password(store, ada, PASSWORD)
+    assert browser.get("/account").status_code == 303
+
+
+def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_browser):
+    seen = set()
+    for number, email in enumerate([EMAIL, "eva@example.org", "adx@example.org"]):
+        browser = open_browser()
+        browser.environ_base["REMOTE_ADDR"] = f"10.0.0.{number}"
+        answer = browser.post("/recover", data={"email": email})
+        page = browser.get("/recover")
+        cookie = browser.get_cookie("session").value
+        seen.add((answer.status_code, answer.location, len(answer.data), len(cookie)))
+        seen.add((page.status_code, page.text.replace(email, "X"), str(page.headers)))
+        for _ in range(2):
+            browser.post("/recover", data={"email": email})
+        limited = browser.post("/recover", data={"email": email})
+        assert "Look in your mailbox" in text_of(limited)
+        seen.add((limited.status_code, limited.text.replace(email, "X"), str(limited.headers)))
+    assert len(seen) == 3
+
+
+def test_request_looks_nothing_up(ada, browser, monkeypatch):
+    """So the time that it takes cannot tell who is known either."""
+    from storage.users import Users
+
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Users, "find_by_login", fail)
+    assert browser.post("/recover", data={"email": EMAIL}).status_code == 303
+
+
+def test_letters_are_limited_by_network_and_address(store, ada, open_browser, subtests):
+    def ask(email: str, address: str) -> int:
+        browser = open_browser()
+        browser.environ_base["REMOTE_ADDR"] = address
+        return browser.post("/recover", data={"email": email}).status_code
+
+    assert [ask(EMAIL, f"10.0.0.{n}") for n in range(4)] == [303] * 3 + [429]
+    assert [ask(f"x{n}@example.org", "10.0.1.1") for n in range(11)] == [303] * 10 + [429]
+    # An address that cannot be parsed is counted as one network.
+    statuses = [ask(f"y{n}@example.org", each) for n, each in enumerate(["", "x", "?"] * 4)]
+    assert statuses == [303] * 10 + [429] * 2
+
+
+def test_only_a_confirmed_address_gets_a_link(store, bob, browser, deliver):
+    browser.post("/recover", data={"email": bob.email})
+    assert deliver() == [] and browser.get("/recover").status_code == 200
+
+
+def test_get_and_head_change_nothing(store, ada, browser, request_letter, faults):
+    request_letter()
+    before = faults.stored_text()
+    for path in ("/recover", "/recover?again", "/confirm", "/recover/password"):
+        for method in (browser.get, browser.head):
+            method(path)
+    assert faults.stored_text() == before
+
+
+def test_failed_tries_from_this_network_are_given_back(ada, browser, request_letter):
+    for _ in range(10):
+        browser.sign_in(password="wrong")
+    assert browser.sign_in().status_code == 429
+    link, _ = request_letter()
+    assert set_password(browser, link=link).status_code == 303
+    browser.post("/sign-out")
+    assert browser.sign_in(password=NEW).status_code == 303
+
+
+def test_link_of_a_moderator_works_anywhere_also_without_mail(make_app, tmp_path):
+    app = make_app(DATA_DIR=str(tmp_path / "other"))
+    store = app.extensions["storage"]
+    user = store.users.register("Ada", "", hash_password(PASSWORD))
+    link = Acts(store, COMMAND).issue_sign_in_link(user.id, "http://localhost")
+    browser = Browser(app, app.response_class)
+    assert browser.get("/recover").status_code == 200
+    assert set_password(browser, link=link).status_code == 303
+    for path in ("/recover", "/confirm", "/account/email/confirm", "/account/email/letters"):
+        assert browser.post(path).status_code == 404, path
+    assert browser.get("/confirm").status_code == 404
+    page = Browser(app, app.response_class).get("/sign-in")
+    assert "Ask an administrator" in page.text and "/recover" not in page.text
+
+
+# -- confirming an address ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sign_up(open_browser):
+    """A function that creates an account, and returns its browser."""
+
+    def sign_up(name: str = "Eva", email: str = "eva@example.org") -> Browser:
+        browser = open_browser()
+        form = {"name": name, "email": email, "password": PASSWORD}
+        assert browser.post("/sign-up", data=form).status_code == 303
+        return browser
+
+    return sign_up
+
+
+@pytest.fixture
+def eva(ada, sign_up):
+    """The browser of a new player who has an address to confirm."""
+    return sign_up()
+
+
+def is_confirmed(store, name: str = "Eva") -> bool:
+    return store.users.find_by_login(name).email_verified
+
+
+def test_sign_up_asks_to_confirm_by_link_or_code(store, ada, sign_up, deliver, subtests):
+    for name in ("Eva", "Kim", "Lea"):
+        browser = sign_up(name, f"{name}@example.org")
+        [text] = deliver()
+        assert name not in text.replace(f"{name}@example.org", "")  # whoever signs up chose it
+        fields = {"Eva": {"link": link_in(text)}, "Kim": {"code": code_in(text)}}
+        fields["Lea"] = {"link": link_in(text), "code": code_in(text)}
+        with subtests.test(name):
+            assert not is_confirmed(store, name)
+            assert browser.post("/confirm", data=fields[name]).status_code == 303
+            assert is_confirmed(store, name)
+
+
+def test_another_browser_confirms_with_the_code(store, eva, open_browser, deliver):
+    """Else an attacker could sign up with the address of somebody who follows each link."""
+    [text], phone = deliver(), open_browser()
+    link, code = link_in(text), code_in(text)
+    wrong = f"{(int(code) + 1) % 10**6:06d}"
+    for fields, status in (
+        *(({}, 400), ({"code": code}, 400), ({"link": link}, 400), ({"link": "x"}, 403)),
+        ({"link": link, "code": wrong}, 403),
+    ):
+        assert phone.post("/confirm", data=fields).status_code == status, fields
+    assert not is_confirmed(store)
+    assert phone.post("/confirm", data={"link": link, "code": code}).status_code == 303
+    assert is_confirmed(store)
+    assert phone.get("/account").status_code == 303  # it signs nobody in
+    assert eva.post("/confirm", data={"link": link}).status_code == 403  # used
+
+
+def test_link_is_bound_to_its_address(store, eva, deliver):
+    [text] = deliver()
+    eva.post("/account/email", data={"email": "b@example.org", "current_password": PASSWORD})
+    assert eva.post("/confirm", data={"link": link_in(text)}).status_code == 403
+    [text] = deliver()
+    assert eva.post("/confirm", data={"link": link_in(text)}).status_code == 303
+    eva.post("/account/email", data={"email": "c@example.org", "current_password": PASSWORD})
+    assert not is_confirmed(store)
+
+
+def test_players_cannot_set_their_own_verified(store, eva, subtests):
+    fields = {"email_verified": "true", "emailVerified": "1", "verified": "yes"}
+    account = {"name": "Eva", "bio": "x", "email": "x@example.org", "current_password": PASSWORD}
+    for path in ("/account", "/account/email", "/account/email/letters", "/sign-up", "/confirm"):
+        eva.post(path, data=account | fields)
+    assert not is_confirmed(store)
+
+
+def test_letter_can_be_asked_for_again(store, eva, deliver):
+    deliver()
+    for expected in (1, 1, 0):
+        assert eva.post("/account/email/confirm").status_code == 303
+        assert len(deliver()) == expected
+    assert "Look in your mailbox" in eva.get("/account/security").text
+
+
+def test_apps_get_confirmed_addresses_alone(store, ada, eva, program, deliver):
+    def whois() -> dict:
+        page = eva.get(program.link(scope="email"))
+        told = text_of(page)
+        code = program.read_callback(eva.decide(page))["code"]
+        return program.whois(program.token_for(code)).json, told
+
+    answer, told = whois()
+    assert "email" not in answer and "once you have confirmed it" in told
+    [text] = deliver()
+    eva.post("/confirm", data={"link": link_in(text)})
+    with store.users.edit(store.users.find_by_login("Eva").id) as user:
+        user.grants.clear()
+    answer, told = whois()
+    assert answer["email"] == "eva@example.org" and "your email, eva@example.org" in told
+
+
+def test_players_from_before_are_asked_at_sign_in(store, bob, browser):
+    assert browser.sign_in("Bob").status_code == 303
+    assert "Confirm your email" in browser.get("/").text
+    assert "Confirm your email" not in browser.get("/").text
+    assert "Not confirmed" in text_of(browser.get("/account/security"))
+
+
+# -- letters about changes ------------------------------------------------------------------------
+
+
+def test_letters_on_changes(store, ada, browser, deliver):
+    browser.sign_in()
+    [text] = deliver()
+    assert "in a browser that is new to it" in text
+    browser.post("/account/password", data={"current_password": PASSWORD, "new_password": NEW})
+    [text] = deliver()
+    assert "Your password at Identity Server was changed." in text
+    assert "http://localhost/recover" in text and "#" not in text  # no link that opens anything
+    browser.post("/sign-out")
+    browser.sign_in(password=NEW)
+    assert deliver() == []  # this browser is known
+
+
+def test_letters_about_sign_ins_can_be_turned_off(store, ada, browser, open_browser, deliver):
+    browser.sign_in()
+    browser.post("/account/email/letters", data={"sign_ins": ["no"]})
+    deliver()
+    assert open_browser().sign_in().status_code == 303
+    assert deliver() == []
+    browser.post("/account/email/letters", data={"sign_ins": ["no", "yes"]})
+    open_browser().sign_in()
+    assert len(deliver()) == 1
+
+
+def test_way_back_to_a_replaced_address(store, ada, bob, browser, open_browser, deliver, clock):
+    thief, change = open_browser(), {"current_password": PASSWORD}
+    thief.sign_in()
+    deliver()
+    thief.post("/account/email", data=change | {"email": "thief@example.org"})
+    old, new = deliver()
+    thief.post("/confirm", data={"link": link_in(new)})
+    with pytest.raises(EmailTaken):  # kept from others
+        store.users.change_email(bob.id, EMAIL)
+    thief.post("/account/email", data=change | {"email": "thief2@example.org"})
+    thiefs, _ = deliver()
+    clock.shift(86_400)
+    page = browser.post("/recover/password", data={"link": link_in(old)})
+    assert f"Your email becomes {EMAIL} again." in text_of(page)
+    assert set_password(browser, link=link_in(old)).status_code == 303
+    user = store.users.read(ada.id)
+    assert (user.email, user.email_verified) == (EMAIL, True)
+    assert thief.get("/account").status_code == 303 and has_password(store, ada, NEW)
+    for text in (old, thiefs):  # the thief had confirmed an address, too
+        assert set_password(thief, link=link_in(text)).status_code == 403
+    assert store.users.read(ada.id).email == EMAIL
+
+
+def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_browser, deliver):
+    thief, change = open_browser(), {"current_password": PASSWORD}
+    thief.sign_in()
+    deliver()
+    thief.post("/account/email", data=change | {"email": "thief@example.org"})
+    old, new = deliver()
+    thief.post("/confirm", data={"link": link_in(new)})
+    thief.post("/account/email", data=change | {"email": ""})
+    [thiefs] = deliver()
+    assert set_password(thief, link=link_in(thiefs)).status_code == 303
+    assert set_password(browser, link=link_in(old)).status_code == 303
+    assert store.users.read(ada.id).email == EMAIL
+
+
+def test_way_back_ends_after_three_days(store, ada, bob, browser, deliver, clock):
+    browser.sign_in()
+    browser.post("/account/email", data={"email": "", "current_password": PASSWORD})
+    old, _ = deliver()
+    clock.shift(3 * 86_400 + 1)
+    assert set_password(browser, link=link_in(old)).status_code == 403
+    store.users.change_email(bob.id, EMAIL)
+
+
+def test_member_cannot_fill_a_mailbox(ada, open_browser, deliver, store):
+    for _ in range(letters.NOTICES_AN_HOUR + 5):
+        open_browser().sign_in()
+    assert len(deliver()) == letters.NOTICES_AN_HOUR
+
+
+def test_acts_are_in_the_audit_log(store, ada, eva, browser, request_letter, deliver):
+    [text] = deliver()
+    eva.post("/confirm", data={"link": link_in(text)})
+    link, _ = request_letter()
+    set_password(browser, link=link)
+    acts = [line["act"] for line in store.audit.read()]
+    assert acts == [
+        *("user sign-up", "user confirm-email", "user recovery-link", "user new-password")
+    ]
+
+
+def test_letters_stay_out_of_backups_copies_and_exports(store, ada, browser, request_letter):
+    link, code = request_letter()
+    browser.post("/recover", data={"email": EMAIL})
+    with store.snapshot() as snapshot:
+        kinds = [each for each in (OUTBOX,) if each.copied or each.archived]
+        assert kinds == [] and list(snapshot.users())
+    browser.sign_in()
+    assert link.partition("#")[2] not in json.dumps(browser.get("/account/export").json)
+
+
+def test_administrators_see_letters_without_their_text(store, ada, enter, browser, deliver):
+    queue = functools.partial(new_message, MAIL, "password", "the text", to="x@example.org")
+    given_up, waits = queue(given_up=5, problem="550 No"), queue(problem="It is away.")
+    for each in (given_up, waits):
+        store.records(OUTBOX).add(each)
+    boss = enter("Boss", 2)
+    page = text_of(boss.get("/admin"))
+    assert "x@example.org : password" in page and "550 No" in page and "It is away." in page
+    assert "the text" not in page
+    assert "550 No" not in enter("Warden", MODERATOR).get("/admin").text
+
+
+def test_full_outbox_is_told(store, ada, browser, monkeypatch):
+    monkeypatch.setattr(letters, "MOST_WAITING", 0)
+    page = browser.post("/recover", data={"email": EMAIL})
+    assert page.status_code == 503 and problems_of(page)
+    assert not any(store.records(OUTBOX).page("queue", each) for each in waiting_queues(MAIL))

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from conftest import on_each_backend
 from mail_server import SECRET, USER, MailServer, scripted_server, text_of_letter
 
 from identity import smtp
@@ -234,12 +235,15 @@ def test_slow_server_is_left_after_the_time_limit(storage, put, monkeypatch, sub
             assert "longer than" in problem or "respond" in problem
 
 
-def test_racing_senders_of_a_database_send_each_letter_once(storage, mail_server, put):
+@on_each_backend
+def test_racing_senders_send_each_letter_once(storage, mail_server, put):
+    """On a database each machine sends; on flat files one process does, but need not claim."""
+    claim = storage.lead("outbox-mail") or 60_000
     for number in range(20):
         put(f"p{number}@example.org")
     channels = [Mail(storage, config_of(mail_server.url())) for _ in range(4)]
     threads = [
-        threading.Thread(target=Sender(storage, each).send_due, args=(60_000,)) for each in channels
+        threading.Thread(target=Sender(storage, each).send_due, args=(claim,)) for each in channels
     ]
     for each in threads:
         each.start()
@@ -247,6 +251,22 @@ def test_racing_senders_of_a_database_send_each_letter_once(storage, mail_server
         each.join()
     assert len(mail_server.recipients) == len(set(mail_server.recipients)) == 20
     assert waiting(storage) == []
+
+
+@on_each_backend
+def test_claimed_letter_is_left_to_its_sender_until_the_claim_ends(
+    storage, sender, mail_server, put
+):
+    put()
+    [letter] = waiting(storage)
+    with storage.records(OUTBOX).edit(letter.id) as message:
+        message.claimed = storage.time() + 60_000
+    sender.send_due(120_000)
+    assert mail_server.letters == []
+    with storage.records(OUTBOX).edit(letter.id) as message:
+        message.claimed = storage.time() - 1  # the sender was killed
+    sender.send_due(120_000)
+    assert len(mail_server.letters) == 1 and waiting(storage) == []
 
 
 def test_one_process_sends_and_none_whose_folder_was_replaced(open_installation, tmp_path):

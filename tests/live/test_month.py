@@ -126,6 +126,7 @@ def test_administrator_needs_no_shell_for_a_month(server: RunningServer, browse,
     boss.get_by_text("Help with a lost password").click()
     press(boss, "Create a sign-in link")
     guest.goto(shown_once(boss))
+    press(guest, "Continue")
     guest.get_by_label("New password").fill(NEW_PASSWORD)
     guest.get_by_role("button", name="Set password").click()
     expect_notice(guest, "Password set. You are signed in.")

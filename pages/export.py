@@ -11,8 +11,18 @@ from logging import Logger
 
 from storage import Storage
 from storage.errors import DamagedRecord, NoSuchPicture, StorageFailed
-from storage.kinds import FORMER_NAMES, REPORTS
-from storage.records import Client, FormerName, Grant, Notice, Report, Session, Suspension, User
+from storage.kinds import FORMER_NAMES, PASSKEYS, RECOVERY_CODES, REPORTS
+from storage.records import (
+    Client,
+    FormerName,
+    Grant,
+    Notice,
+    Passkey,
+    Report,
+    Session,
+    Suspension,
+    User,
+)
 
 EXPORTS_AN_HOUR = 10  # of one player
 PART_LENGTH = 2**14  # characters
@@ -31,6 +41,7 @@ EXPORTED = {
     " used declined",
     FormerName: "expires",  # only the hash of the name is kept
     Report: "about reason text created expires",
+    Passkey: "name created used synced",
 }
 
 
@@ -43,8 +54,10 @@ def export_account(store: Storage, player: User, logger: Logger) -> Iterator[byt
     record = exported(player)
     record["handle"] = store.handles.find_of(player.id)
     record["clients"] = exported(owned)
-    for kind, index in ((FORMER_NAMES, "player"), (REPORTS, "by")):
+    for kind, index in ((FORMER_NAMES, "player"), (REPORTS, "by"), (PASSKEYS, "user")):
         record[kind.name] = exported(store.records(kind).page(index, str(player.id)))
+    codes = store.records(RECOVERY_CODES).find(player.id)
+    record["recovery_codes_left"] = len(codes.hashes) if codes else 0
     record["picture"] = picture_data_url(store, player)
     return encode_export(record, own_audit_lines(store, player.id, owned), logger)
 

@@ -28,6 +28,8 @@ from storage.records import (
     FormerName,
     Handle,
     OpenIdKey,
+    Passkey,
+    RecoveryCodes,
     Report,
     User,
     check_suspension,
@@ -116,6 +118,31 @@ USERS = Kind(
     problems=_problems_of_user,
     number=True,
     locks=64,
+)
+
+PASSKEYS = Kind(
+    "passkeys",
+    "passkey",
+    Passkey,
+    rules.SHA256,
+    NotFound,
+    indexes=(Index("user", lambda passkey: str(passkey.user_id), {"user_id"}, dies_with="users"),),
+    rules=lambda passkey: {"name": rules.check_passkey_name},
+    fixed=frozenset({"id", "user_id", "handle", "credential_id", "public_key", "rp_id"}),
+    problems=lambda passkey: rules.check_times({"created": passkey.created, "used": passkey.used}),
+    locks=16,
+    counts=False,
+)
+RECOVERY_CODES = Kind(
+    "recovery_codes",
+    "set of recovery codes",
+    RecoveryCodes,
+    rules.USER_ID,
+    NotFound,
+    indexes=(Index("user", lambda codes: str(codes.id), {"id"}, dies_with="users"),),
+    problems=lambda codes: rules.check_times({"created": codes.created}),
+    number=True,
+    counts=False,
 )
 
 # -- apps ---------------------------------------------------------------------------------------
@@ -360,7 +387,7 @@ STATES = Kind("states", "state", State, rules.WORD, NotFound, archived=False, co
 
 KINDS = [  # in the order of a backup
     *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, FORMER_EMAILS, COVERS, REPORTS),
-    *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES),
+    *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES, PASSKEYS, RECOVERY_CODES),
 ]
 
 

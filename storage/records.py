@@ -330,6 +330,36 @@ class Handle:
 
 
 @dataclass(slots=True)
+class Passkey:
+    """A public key that a player signs in with (W3C Web Authentication Level 3, 4: a credential).
+
+    Bytes are in base64url without padding.
+    """
+
+    id: str  # the SHA-256 of the credential id
+    user_id: int
+    handle: str  # WebAuthn's `user.id`: 32 random bytes, the same for all passkeys of a player
+    credential_id: str
+    public_key: str  # a COSE key (RFC 9052 7)
+    rp_id: str  # the host that it is for, where no other host can use it
+    name: str  # for the player
+    created: int
+    counter: int = 0  # of signatures; synced passkeys do not count
+    used: int = 0  # the last sign-in; 0: none yet
+    synced: bool = False  # other devices of the player have it, too
+    transports: list[str] = field(default_factory=list)  # how a browser reaches the authenticator
+
+
+@dataclass(slots=True)
+class RecoveryCodes:
+    """The recovery codes of a player, each good for one sign-in."""
+
+    id: int  # of the player
+    hashes: list[str]  # the SHA-256 of each unused code
+    created: int
+
+
+@dataclass(slots=True)
 class OpenIdKey:
     """A key that signs ID tokens with RS256 (RFC 7518 3.3), or the public half of an old one."""
 

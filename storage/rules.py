@@ -66,6 +66,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 INVITE_ID = re.compile(rf"{TIME_ID.pattern}|{SHA256.pattern}")
 WORD = re.compile(r"[a-z]{1,30}")  # the id of a record of which there is one
 NOTE_LENGTH = 300  # characters
+PASSKEY_NAME_LENGTH = 60  # characters
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
 # RFC 6761 6.3, and the other names in /etc/hosts of Debian and Red Hat.
@@ -339,6 +340,14 @@ def check_note(text: str) -> str | None:
     """Check what a moderator wrote about a player."""
     if not 1 <= len(text) <= NOTE_LENGTH or text != text.strip() or not text.isprintable():
         return f"Use 1-{NOTE_LENGTH} characters on one line."
+    return None
+
+
+def check_passkey_name(name: str) -> str | None:
+    """Check the name that a player gives to a passkey."""
+    fits = 1 <= len(name) <= PASSKEY_NAME_LENGTH and name == name.strip()
+    if not fits or not name.isprintable() or name != drop_hidden(name):
+        return f"Use 1 to {PASSKEY_NAME_LENGTH} visible characters on one line."
     return None
 
 

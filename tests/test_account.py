@@ -23,6 +23,7 @@ from storage.records import (
     FormerName,
     Grant,
     Notice,
+    Passkey,
     Report,
     Session,
     Suspension,
@@ -303,9 +304,10 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     assert answer.headers["Cache-Control"] == "no-store"
     user = store.users.read(ada.id)
     exported = json.loads(answer.text)
-    parts = ("clients", "handle", "picture", "audit", "former_names", "reports")
+    parts = ("clients", "handle", "picture", "audit", "former_names", "reports", "passkeys")
     more = {name: exported.pop(name) for name in parts}
-    assert (more["former_names"], more["reports"]) == ([], [])
+    assert (more["former_names"], more["reports"], more["passkeys"]) == ([], [], [])
+    assert exported.pop("recovery_codes_left") == 0
     assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
     assert more["handle"] is None  # no program has asked for it
     assert set(exported) == {each.name for each in fields(User)} - WITHHELD[User]
@@ -327,6 +329,8 @@ WITHHELD = {  # fields that are never exported, by record: credentials, and mode
     Client: {"secret_sha256", "disabled_by"},
     FormerName: {"id", "user_id"},
     Report: {"id", "by", "answer", "answered_by", "answered"},
+    Passkey: {"id", "user_id", "handle", "credential_id", "public_key", "rp_id", "counter"}
+    | {"transports"},
 }
 
 

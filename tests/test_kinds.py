@@ -8,6 +8,8 @@ from storage.records import (
     FormerName,
     Handle,
     OpenIdKey,
+    Passkey,
+    RecoveryCodes,
     Report,
     Suspension,
     User,
@@ -30,6 +32,8 @@ SAMPLES = {
     "reports": lambda: Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
     "reports.client": lambda: Report("0" * 15 + "-00000000", 1, "client:x", "spam", "", 5, 6),
     "openid_keys": lambda: OpenIdKey("k" * 43, "", "", 5, 6),
+    "passkeys": lambda: Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5),
+    "recovery_codes": lambda: RecoveryCodes(1, ["0" * 64], 5),
 }
 
 

@@ -19,6 +19,7 @@ from identity.formatting import pluralize
 from identity.former_names import refuse_hoarding
 from identity.naming import name_actor
 from identity.outbox import announce
+from identity.passkeys import require_way_in
 from identity.rights import (
     Right,
     is_oneself,
@@ -148,9 +149,19 @@ class Acts:
 
     # -- players, of themselves; also the command, with an audit line -----------------------------
 
-    def change_email(self, user_id: int, email: str) -> None:
-        """Change a player's email address. Raises InvalidField, EmailTaken."""
-        before = self._authority.audited(is_oneself, "user set email", "email", email)
+    def change_email(self, user_id: int, email: str, rp_id: str | None = None) -> None:
+        """Change a player's email address; `rp_id` is the host of passkeys.
+
+        Raises InvalidField, EmailTaken, LastWayIn.
+        """
+        audited = self._authority.audited(is_oneself, "user set email", "email", email)
+
+        def before(user: User) -> None:
+            audited(user)
+            if not self._authority.is_command:
+                changed = replace(user, email=email, email_verified=False)
+                require_way_in(self._store, changed, rp_id)
+
         self._store.users.change_email(user_id, email, before)
 
     def change_profile(

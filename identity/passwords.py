@@ -51,9 +51,12 @@ def needs_rehash(kept_hash: str) -> bool:
 
 
 def verify_password_with_limits(
-    kept_hash: str, password: str, *names: str, player_id: int | None = None
+    kept_hash: str, password: str, *names: str, player_id: int | None = None, is_code: bool = False
 ) -> bool:
-    """Return True for the right password. An empty hash never matches, and takes the same time.
+    """Return True for the right password, and where the text typed for it `is_code`.
+
+    A recovery code is found before, counts under the same limits and takes the same time. An empty
+    hash never matches, and takes the same time, too.
 
     A wrong password counts against the limit of each of the `names` that it signs in with. A
     password by which the signed-in player `player_id` confirms something counts also if it is
@@ -66,7 +69,7 @@ def verify_password_with_limits(
         confirmations = [AttemptLimit("confirmation by", str(player_id), CONFIRMATIONS)]
     try:
         with password_place(player_id, [*limits, *confirmations]) as counted:
-            right = verify_password(kept_hash or NOBODYS_HASH, password)
+            right = verify_password(kept_hash or NOBODYS_HASH, password) or is_code
     except StorageFailed as error:
         current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
         raise PasswordsUnavailable from error

@@ -143,17 +143,22 @@ def json_error(error: HTTPException, path: str) -> JsonResponse:
 # -- pages and redirects ------------------------------------------------------------------------
 
 
-def security_policy(frame_origin: str | None = None, form_targets: str = "") -> dict[str, str]:
+def security_policy(
+    frame_origin: str | None = None, form_targets: str = "", connects: bool = False
+) -> dict[str, str]:
     """Return the Content-Security-Policy header of a page.
 
     `frame_origin` is the origin of the page's one frame; such a page has a script that sends
     requests, there only to see whether the frame answers. `form_targets` are CSP sources that
-    forms may lead to besides this server.
+    forms may lead to besides this server. A page that `connects` has a script that sends requests
+    to this server.
     """
-    frame = f"frame-src {frame_origin}; connect-src 'self' {frame_origin}; " if frame_origin else ""
+    sources = "connect-src 'self'; " if connects else ""  # of two, browsers ignore the second
+    if frame_origin:
+        sources = f"frame-src {frame_origin}; connect-src 'self' {frame_origin}; "
     policy = (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-        f"base-uri 'none'; frame-ancestors 'none'; {frame}form-action 'self' {form_targets}"
+        f"base-uri 'none'; frame-ancestors 'none'; {sources}form-action 'self' {form_targets}"
     )
     return {"Content-Security-Policy": policy.rstrip()}
 

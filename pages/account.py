@@ -10,10 +10,12 @@ from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE, format_age, format_time
 from identity.oauth import SCOPES
-from identity.responses import NO_STORE
+from identity.responses import NO_STORE, security_policy
 from identity.sessions import require_player
 from pages import export, forms
 from pages.moderation import acts_of
+from pages.passkey_card import confirmation_of
+from pages.proof import refuse_unconfirmed
 from pages.rendering import render_page
 from pages.security import security
 from pages.uploads import read_images
@@ -163,13 +165,15 @@ def withdraw() -> Response:
 
 
 @account.get("/account/data")
-def show_data() -> str:
+def show_data() -> tuple:
     return data_page(require_player(), {})
 
 
-def data_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page of the player's data, with problems of the form that deletes it."""
-    return render_page("account_data.html", player, problems=problems, notice=forms.pop_notice())
+def data_page(player: User, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the page of the player's data, with problems of its form, and its headers."""
+    shown = {"problems": problems, "notice": forms.pop_notice(), **confirmation_of(player)}
+    page = render_page("account_data.html", player, **shown)
+    return page, security_policy(connects=True) if shown["confirms"] else {}
 
 
 @account.get("/account/export")
@@ -187,7 +191,7 @@ def export_account() -> Response:
 @forms.form_view(lambda: (require_player(),), data_page, stamped=True)
 def delete_account(player: User) -> Response:
     """Delete the account, with the `password`."""
-    forms.refuse_wrong_password(player, "password")
+    refuse_unconfirmed(player, "password")
     acts_of(player).delete_user(player.id)
     session.clear()
     return forms.redirect_with_notice("Account deleted.", "/")

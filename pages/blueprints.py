@@ -15,6 +15,7 @@ from pages.logout import logout
 from pages.look import look
 from pages.moderation import moderation
 from pages.overview import overview
+from pages.passkeys import passkeys
 from pages.players import players
 from pages.recovery import recovery
 from pages.reports import reports
@@ -36,4 +37,4 @@ BLUEPRINTS = [
     reports,
 ]
 BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
-BLUEPRINTS += [games, developer, documentation, tester, discovery]
+BLUEPRINTS += [passkeys, games, developer, documentation, tester, discovery]

@@ -8,7 +8,7 @@ from flask import current_app, make_response, redirect, request, session
 from markupsafe import Markup
 from werkzeug.wrappers import Response
 
-from identity.actors import NotAllowed
+from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, HOUR, MINUTE, format_time, pluralize
 from identity.limits import (
@@ -16,11 +16,13 @@ from identity.limits import (
     EMAIL_QUESTIONS,
     AttemptLimit,
     Busy,
+    client_address,
     count_attempts,
     limits_of_address,
 )
 from identity.look import read_look
 from identity.passwords import verify_password_with_limits
+from identity.recovery import RecoveryActs, is_recovery_code
 from identity.responses import storage_http_error
 from identity.stamps import check_stamp
 from pages.rendering import contact_of, link_to
@@ -141,15 +143,26 @@ def refuse_problems(**problems: str | None) -> None:
 
 
 def refuse_wrong_password(player: User, field: str) -> None:
-    """Raise FormRefused unless this field of the form has the player's password."""
+    """Raise FormRefused unless this field of the form has the player's password.
+
+    A recovery code will do, and is used up.
+    """
     password = request.form.get(field, "")
+    is_code = is_recovery_code(get_storage(), player.id, password)
     with as_form_errors(field):
         # Counted for the email address too: otherwise a changed name would allow more attempts.
         right = verify_password_with_limits(
-            player.password_hash, password, *player.logins, player_id=player.id
+            player.password_hash, password, *player.logins, player_id=player.id, is_code=is_code
         )
+        right = use_recovery_code(player, password) if is_code else right
     if not right:
         raise FormRefused({field: "Wrong password. Try again."}, 403)
+
+
+def use_recovery_code(user: User, code: str) -> bool:
+    """Use up a recovery code of a player; False if another request was faster."""
+    actor = Actor(user.id, client_address(request.remote_addr))
+    return RecoveryActs(get_storage(), actor).use(user.id, code)
 
 
 def refuse_taken_email(email: str, player_id: int) -> None:

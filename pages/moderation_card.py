@@ -31,7 +31,7 @@ def moderation_card(player: User | None, user: User, problems: dict[str, str]) -
         "typed_reason": request.form.get("reason", user.suspension.reason if suspended else ""),
         "may_administer": may_administer(player),
         "may_delete": may_delete(player, user),
-        "needs_password": not is_proven(player),
+        "needs_password": bool(player.password_hash) and not is_proven(player),
         **describe_history(player, user),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if request.path.endswith("/grant") else "",

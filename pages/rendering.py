@@ -129,13 +129,16 @@ def unread_notices(player: User) -> list[str]:
     return [*filter(None, told), *(each.text for each in unread)]
 
 
-def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:
+def render_guest_page(
+    template: str, leads_to: str, connects: bool = False, **values
+) -> tuple[str, dict[str, str]]:
     """Return a page whose form signs in and leads to an address of this server, and its headers.
 
     If that is an authorization request, the page gets `client_name`, and the form may lead to the
-    client.
+    client. `connects` is as in `security_policy`.
     """
     client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
     client_name = client and client.name
     page = render_page(template, None, next=leads_to, client_name=client_name, **values)
-    return page, security_policy(form_targets=redirect_targets(redirect_uri)) if client else {}
+    targets = redirect_targets(redirect_uri) if client else ""
+    return page, security_policy(form_targets=targets, connects=connects)

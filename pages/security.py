@@ -10,10 +10,13 @@ from identity.formatting import DATE_AND_TIME, HOUR, format_duration, format_tim
 from identity.letters import ask_confirmation, notify, tell_old_address
 from identity.limits import client_address, password_place
 from identity.passwords import hash_password
+from identity.responses import security_policy
 from identity.sessions import require_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.moderation import acts_of
+from pages.passkey_card import confirmation_of, own_rp_id, passkey_card
+from pages.proof import refuse_unconfirmed
 from pages.rendering import render_page
 from storage.names import unique_key
 from storage.records import Session, User, now_ms
@@ -23,13 +26,19 @@ security = Blueprint("security", __name__)
 
 
 @security.get("/account/security")
-def show_security() -> str:
+def show_security() -> tuple:
     return security_page(require_player(), {})
 
 
-def security_page(player: User, problems: dict[str, dict[str, str]]) -> str:
-    """Return the page with `problems` by form, then by field, and the typed email address."""
-    return render_page(
+def security_page(
+    player: User, problems: dict[str, dict[str, str]], codes: list[str] | None = None
+) -> tuple[str, dict[str, str]]:
+    """Return the page, with `problems` by form, then by field, and its headers.
+
+    It has the typed email address, and new recovery `codes`.
+    """
+    card = passkey_card(player, codes)
+    page = render_page(
         "account_security.html",
         player,
         browsers=[
@@ -45,7 +54,10 @@ def security_page(player: User, problems: dict[str, dict[str, str]]) -> str:
         mail=mail_is_on(),
         problems=problems,
         notice=forms.pop_notice(),
+        card=card,
+        **confirmation_of(player),
     )
+    return page, security_policy(connects=True) if card else {}
 
 
 def describe_use(entry: Session) -> str:
@@ -87,7 +99,7 @@ def sign_out_others() -> Response:
 def change_password(player: User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     password = read_new_password(player)
-    forms.refuse_wrong_password(player, "current_password")
+    refuse_unconfirmed(player, "current_password")
     set_new_password(player, password)
     notify(player, "password")
     return forms.redirect_with_notice("Password changed.", "/account/security")
@@ -121,10 +133,10 @@ def change_email(player: User) -> Response:
     unchanged = "This is your email already." if email else "You have no email. Enter one."
     problem = check_email(email, current_app.config["EMAIL"] == "required")
     forms.refuse_problems(email=unchanged if email == player.email else problem)
-    forms.refuse_wrong_password(player, "current_password")
+    refuse_unconfirmed(player, "current_password")
     if email and unique_key(email) != unique_key(player.email):
         forms.refuse_taken_email(email, player.id)
-    acts_of(player).change_email(player.id, email)
+    acts_of(player).change_email(player.id, email, own_rp_id())
     tell_old_address(player)
     is_asked = ask_confirmation(get_storage().users.read(player.id))
     done = "Email saved." if email else "Email removed."

@@ -1,5 +1,7 @@
 """The sign-in page, and signing out."""
 
+from collections.abc import Callable
+
 from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
@@ -7,9 +9,11 @@ from identity.context import get_storage, mail_is_on
 from identity.formatting import DATE, format_time
 from identity.passwords import verify_password_with_limits
 from identity.reauthentication import find_asked, find_login_hint
+from identity.recovery import is_recovery_code
 from identity.sessions import end_session, local_address, signed_in_player, start_session
 from pages import forms
 from pages.games import find_game_beside
+from pages.passkey_card import own_rp_id
 from pages.rendering import render_guest_page
 from storage.records import User
 
@@ -17,6 +21,7 @@ UNCONFIRMED = (
     "Confirm your email, on the page Security of your account: with it you get a new password if "
     "you lose yours."
 )
+WRONG = "Wrong name or password."
 
 sign_in = Blueprint("sign_in", __name__)
 
@@ -25,11 +30,15 @@ sign_in = Blueprint("sign_in", __name__)
 def show_sign_in() -> Response | tuple:
     """Show the sign-in form; `next` is where it leads."""
     leads_to = local_address(request.args.get("next", ""))
-    asked = find_asked(leads_to)
-    is_enough = asked is None or asked.session_id != session.get("id")
-    if signed_in_player() and is_enough:
+    if signed_in_player() and is_enough(leads_to):
         return redirect(leads_to, 303)
     return sign_in_page(leads_to, {})
+
+
+def is_enough(leads_to: str) -> bool:
+    """Return False if an app asks the player of this session to sign in again."""
+    asked = find_asked(leads_to)
+    return asked is None or asked.session_id != session.get("id")
 
 
 def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -39,7 +48,10 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
     only = find_only_player(leads_to)
     shown = {"name": only.name if only else name or find_login_hint(leads_to), "only": only}
     shown["beside"] = find_game_beside(leads_to)
-    return render_guest_page("sign_in.html", leads_to, **shown, problem=problem, notice=notice)
+    shown["passkeys"] = own_rp_id() is not None
+    return render_guest_page(
+        "sign_in.html", leads_to, shown["passkeys"], **shown, problem=problem, notice=notice
+    )
 
 
 def find_only_player(leads_to: str) -> User | None:
@@ -58,21 +70,16 @@ def check_sign_in(leads_to: str) -> Response:
     former = None if user else users.former_names.find_kept(name)
     if former and (user := users.find(former.user_id)):
         names.append(user.name)  # an old name allows no more attempts than the new one
-    right = verify_password_with_limits(user.password_hash if user else "", password, *names)
+    is_code = user is not None and is_recovery_code(get_storage(), user.id, password)
+    right = verify_password_with_limits(
+        user.password_hash if user else "", password, *names, is_code=is_code
+    )
     if user is None or not right:
-        raise forms.FormRefused({"form": "Wrong name or password."}, 403)
-    only = find_only_player(leads_to)
-    if only and only.id != user.id:
-        raise forms.FormRefused(
-            {"form": f"The app asks for {only.name}. Sign in as {only.name}."}, 403
-        )
-    if user.suspended:
-        raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
-    if only and session.get("user") != user.id:
-        end_session()  # of the other player in this browser
-    # An app that always asks for the password must not push out the sessions of other browsers.
-    if not start_session(user, password, replaced=session.get("id") if only else None):
-        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
+        raise forms.FormRefused({"form": WRONG}, 403)
+    if is_code:  # of which no hash is stored as a password's
+        complete_sign_in(user, leads_to, None, lambda: forms.use_recovery_code(user, password))
+    else:
+        complete_sign_in(user, leads_to, password)
     if former:
         session["renamed"] = (
             f"You are called {user.name} now. Sign in with that name. Your old name stays yours "
@@ -81,6 +88,30 @@ def check_sign_in(leads_to: str) -> Response:
     if mail_is_on() and user.email and not user.email_verified:
         session["unconfirmed"] = UNCONFIRMED
     return redirect(leads_to, 303)
+
+
+def complete_sign_in(
+    user: User, leads_to: str, password: str | None, use_up: Callable[[], bool] = lambda: True
+) -> None:
+    """Start a session for a user who proved to be one, with a `password` if it was typed.
+
+    `use_up` is called last, and returns False if the proof was good once and is used. Raises
+    FormRefused for another player than an app asks for, and for a suspended one.
+    """
+    only = find_only_player(leads_to)
+    if only and only.id != user.id:
+        raise forms.FormRefused(
+            {"form": f"The app asks for {only.name}. Sign in as {only.name}."}, 403
+        )
+    if user.suspended:
+        raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    if not use_up():
+        raise forms.FormRefused({"form": WRONG}, 403)
+    if only and session.get("user") != user.id:
+        end_session()  # of the other player in this browser
+    # An app that always asks for the password must not push out the sessions of other browsers.
+    if not start_session(user, password, replaced=session.get("id") if only else None):
+        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
 
 
 @sign_in.post("/sign-out")

@@ -537,6 +537,8 @@ def test_signing_out_the_others_keeps_this_browser(store, adas_browser, open_bro
     assert [each["action"] for each in parse(page).select("main form")] == [
         "/account/password",
         "/account/email",
+        "/account/passkeys",
+        "/account/recovery-codes",
     ]
     assert [is_signed_in(each) for each in others] == [False, False]
     assert [each.id for each in store.users.read(ada.id).sessions] == [first.id]

@@ -19,8 +19,8 @@ from identity.passwords import hash_password
 from identity.reports import ReportActs
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
-from storage.kinds import LOOKS, NOTES, OUTBOX, REPORTS, WEBHOOKS
-from storage.records import ADMINISTRATOR
+from storage.kinds import LOOKS, NOTES, OUTBOX, PASSKEYS, REPORTS, WEBHOOKS
+from storage.records import ADMINISTRATOR, Passkey
 from storage.site_records import Look, Message, Note, Webhook
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
@@ -88,13 +88,16 @@ def report(store, bob, game):
 
 
 @pytest.fixture
-def things(store, bob, game, report):
+def things(store, ada, bob, game, report):
     """The ids that stand for the parts of a rule, and for values of a form."""
+    for letter in "01":
+        one = Passkey(letter * 64, ada.id, "handle", letter, "key", "localhost", "Phone", 5)
+        store.records(PASSKEYS).add(one)
     invite = store.invites.find_unused(store.invites.issue(7))
     note = Note("0" * 15 + "-00000000", bob.id, 1, "Hello", 5)
     store.records(NOTES).add(note)
     ids = {"user_id": bob.id, "client_id": game.id, "report_id": report.id}
-    ids |= {"owner_id": game.owner_id or ""}
+    ids |= {"owner_id": game.owner_id or "", "passkey_id": "0" * 64}
     ids |= {"note_id": note.id, "invite_id": invite.id}
     return {f"<{name}>": str(each) for name, each in ids.items()}
 
@@ -367,6 +370,9 @@ STAMPED = {
     "/developer/<client_id>/delete": {},
     "/account/picture/remove": {},
     "/users/<user_id>/delete": {"password": PASSWORD},
+    "/account/passkeys/remove": {"id": "<passkey_id>"},
+    "/account/recovery-codes": {},
+    "/account/password/remove": {},
     "/account/delete": {"password": PASSWORD},
 }
 # They act on nobody else, and a new picture replaces what was removed.
@@ -376,6 +382,10 @@ NOT_STAMPED = {
     "/play/<client_id>/authorize": "sent by a script: tests/live/test_play_page.py",
     "/api/users/heartbeat": "sent by a script, without a press",
     "/developer/<client_id>/try": "leads to the consent page, which counts no press that early",
+    "/account/passkeys": "the browser asks the player: tests/live/test_passkeys_browser.py",
+    "/account/passkeys/options": "sent by a script, and changes nothing",
+    "/sign-in/passkey": "the browser asks the player: tests/live/test_passkeys_browser.py",
+    "/sign-in/passkey/options": "sent by a script, and changes nothing",
     "/developer/<client_id>/try/token": "ends a test that the player started and allowed",
 } | dict.fromkeys(
     (
@@ -428,8 +438,11 @@ def test_press_in_the_first_second_does_not_count(
         again = hidden_field(page, "stamp")
         clock.shift(1)
         answer = administrator_browser.post(path, data=form | {"stamp": again})
-        assert answer.status_code in (201, 303), rule
-        administrator_browser.get(answer.location)  # shows its notice
+        if rule == "/account/password/remove":  # the other passkey would be the last way in
+            assert answer.status_code == 409
+        else:
+            assert answer.status_code in (201, 303), rule
+            administrator_browser.get(answer.location)  # shows its notice
 
 
 def test_forms_of_routes_with_a_stamp_have_one(
@@ -446,7 +459,15 @@ def test_forms_of_routes_with_a_stamp_have_one(
     store.records(OUTBOX).add(given_up)
     store.records(LOOKS).put(Look("site", 1, logo=1))
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
-    shown = ["/", "/account", "/account/data", profile, client_page, f"{profile}/report"]
+    shown = [
+        "/",
+        "/account",
+        "/account/security",
+        "/account/data",
+        profile,
+        client_page,
+        f"{profile}/report",
+    ]
     shown += [
         f"/games/{game.id}/report",
         f"/admin/reports/{report.id}",

@@ -1,0 +1,239 @@
+"""Adding, using and removing passkeys, recovery codes, and an account without a password.
+
+Forms and JSON are those of W3C Web Authentication Level 3; `identity.passkeys` has the rest. Where
+passkeys are not offered, the addresses answer 404.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from flask import Blueprint, abort, current_app, request, session
+from markupsafe import Markup
+from werkzeug.wrappers import Response
+
+from identity.actors import Actor
+from identity.context import base_url, get_storage
+from identity.limits import ATTEMPTS_PER_ADDRESS, count_attempts, limits_of_address
+from identity.passkeys import (
+    CEREMONY_TIME,
+    PasskeyActs,
+    PasskeyRefused,
+    UnknownPasskey,
+    creation_options,
+    find_passkey,
+    new_bytes,
+    passkeys_of,
+    request_options,
+    verify_assertion,
+    verify_registration,
+)
+from identity.recovery import RecoveryActs, count_codes
+from identity.responses import NO_STORE
+from identity.sessions import describe_browser, local_address, signed_in_player
+from pages import forms
+from pages.moderation import actor_of
+from pages.passkey_card import own_rp_id
+from pages.proof import note_proof, require_proof
+from pages.security import security_form, security_page
+from pages.sign_in import complete_sign_in, is_enough
+from storage.errors import NotFound, TooManyAttempts
+from storage.records import User, now_ms
+
+SPENT_FOR = 2 * CEREMONY_TIME  # seconds that a used challenge is remembered, longer than it is good
+TRY_AGAIN = "This took too long, or was sent before. Try again."
+NOT_ACCEPTED = "This passkey was not accepted. Try again, or use another way to sign in."
+UNKNOWN = "This site doesn't know that passkey any more. Use another way to sign in."
+
+passkeys = Blueprint("passkeys", __name__)
+
+
+@passkeys.before_request
+def require_offer() -> None:
+    """Raise NotFound where passkeys are not offered."""
+    if own_rp_id() is None:
+        abort(404)
+
+
+def passkey_acts(player: User) -> PasskeyActs:
+    """Return what the signed-in player may do to passkeys, from the address of this request."""
+    return PasskeyActs(get_storage(), actor_of(player), own_rp_id())
+
+
+# -- JSON, challenges and limits ----------------------------------------------------------------
+
+
+def message(*found: object) -> tuple[dict, dict]:
+    """Return the first problem of a form as JSON: `{"message": <a sentence>}`."""
+    [problem, *_] = found[-1].values()
+    text = problem.striptags() if isinstance(problem, Markup) else problem
+    return {"message": text}, NO_STORE
+
+
+def find_player() -> tuple[User]:
+    """Return the signed-in player to a view that a script calls. Raises Forbidden."""
+    player = signed_in_player()
+    if player is None:
+        abort(403, "You are signed out. Sign in again.")
+    return (player,)
+
+
+def issue_challenge(purpose: str, handle: str = "") -> str:
+    """Return a challenge that is good once, in this session, for CEREMONY_TIME seconds.
+
+    It stands in the signed cookie, which ends with the session. A later one replaces it.
+    """
+    challenge = new_bytes()
+    session["challenge"] = [purpose, challenge, now_ms(), handle]
+    return challenge
+
+
+def read_challenge(purpose: str) -> tuple[str, str]:
+    """Return the challenge of this session for a purpose, and the handle that is signed with it.
+
+    An old cookie still has it, so `spend_challenge` has to follow. Raises FormRefused.
+    """
+    issued_for, challenge, since, handle = session.pop("challenge", ("", "", 0, ""))
+    if issued_for != purpose or not 0 <= now_ms() - since < CEREMONY_TIME * 1000:
+        raise forms.FormRefused({"form": TRY_AGAIN})
+    return challenge, handle
+
+
+def spend_challenge(challenge: str) -> None:
+    """Use a challenge up, for all workers. Raises FormRefused if it was used before."""
+    try:
+        get_storage().attempts.count("challenge", challenge, 1, SPENT_FOR)
+    except TooManyAttempts:
+        raise forms.FormRefused({"form": TRY_AGAIN}) from None
+
+
+@contextlib.contextmanager
+def counting_refusals() -> Iterator[None]:
+    """Count what a block refuses against the limits of the address, as wrong passwords are.
+
+    Raises TooManyAttempts, and FormRefused with the status of the refusal.
+    """
+    store, most = get_storage(), ATTEMPTS_PER_ADDRESS
+    limits = limits_of_address(request.remote_addr, "passkey from", most)
+    for each in limits:  # what is accepted is not counted: no passkey can be guessed
+        store.attempts.require_left(*each)
+    try:
+        yield
+    except UnknownPasskey as error:
+        count_attempts(store, limits)
+        raise forms.FormRefused({"form": UNKNOWN}, 404) from error
+    except PasskeyRefused as error:
+        count_attempts(store, limits)
+        raise forms.FormRefused({"form": NOT_ACCEPTED}) from error
+
+
+# -- adding and removing ------------------------------------------------------------------------
+
+
+@passkeys.post("/account/passkeys/options")
+@forms.form_view(find_player, message)
+def offer_creation(player: User) -> tuple[dict, dict]:
+    """Return the options of a new passkey as JSON, with the `password` unless it is proven."""
+    require_proof(player)
+    rp_id = own_rp_id()
+    existing = passkeys_of(get_storage(), player.id, rp_id)
+    handle = existing[0].handle if existing else new_bytes()
+    rp = {"id": rp_id, "name": current_app.config["SITE_NAME"]}
+    challenge = issue_challenge("add", handle)
+    return creation_options(player, handle, existing, challenge, rp), NO_STORE
+
+
+@passkeys.post("/account/passkeys")
+@security_form("passkeys")
+def add_passkey(player: User) -> Response | tuple:
+    """Add the passkey of a `credential`, which is JSON, under a `name` or that of its model.
+
+    With the first one come recovery codes.
+    """
+    require_proof(player)
+    challenge, handle = read_challenge("add")
+    text, rp_id = request.form.get("credential", ""), own_rp_id()
+    with counting_refusals():
+        passkey, model = verify_registration(text, challenge, rp_id, base_url(), player.id, handle)
+    spend_challenge(challenge)
+    browser = describe_browser(request.headers.get("User-Agent", ""))
+    typed = request.form.get("name", "").strip()
+    passkey.name = typed or model or f"Passkey on {browser}"
+    passkey_acts(player).add(passkey)
+    if count_codes(get_storage(), player.id):
+        return forms.redirect_with_notice("Passkey added.", "/account/security")
+    return show_new_codes(player)
+
+
+@passkeys.post("/account/passkeys/remove")
+@security_form("passkeys", stamped=True)
+def remove_passkey(player: User) -> Response:
+    """Remove the passkey with the `id`, unless it is the last way in."""
+    with contextlib.suppress(NotFound):  # it was removed in another tab
+        passkey_acts(player).remove(request.form.get("id", ""))
+    return forms.redirect_with_notice("Passkey removed.", "/account/security")
+
+
+@passkeys.post("/account/password/remove")
+@security_form("removal", stamped=True)
+def remove_password(player: User) -> Response:
+    """Remove the password, with the `password` unless it is proven."""
+    require_proof(player)
+    passkey_acts(player).remove_password(player.id)
+    return forms.redirect_with_notice("Password removed.", "/account/security")
+
+
+@passkeys.post("/account/recovery-codes")
+@security_form("codes", stamped=True)
+def replace_codes(player: User) -> tuple:
+    """Replace the recovery codes, with the `password` unless it is proven."""
+    require_proof(player)
+    return show_new_codes(player)
+
+
+def show_new_codes(player: User) -> tuple:
+    """Return the page with new recovery codes, which no other response has."""
+    codes = RecoveryActs(get_storage(), actor_of(player)).issue(player.id)
+    page, headers = security_page(player, {}, codes)
+    return page, 201, {"Location": "/account/security", **headers}
+
+
+# -- signing in ---------------------------------------------------------------------------------
+
+
+@passkeys.post("/sign-in/passkey/options")
+def offer_request() -> tuple[dict, dict]:
+    """Return the options of a sign-in as JSON: any passkey to a guest, else the player's own."""
+    player, rp_id = signed_in_player(), own_rp_id()
+    allowed = passkeys_of(get_storage(), player.id, rp_id) if player else []
+    return request_options(allowed, issue_challenge("sign-in"), rp_id), NO_STORE
+
+
+@passkeys.post("/sign-in/passkey")
+@forms.form_view(lambda: (local_address(request.form.get("next", "")),), message)
+def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
+    """Sign in by a `credential`, which is JSON, and return `next` as JSON.
+
+    The player of this session proves who presses, and stays signed in.
+    """
+    text, store = request.form.get("credential", ""), get_storage()
+    challenge, _ = read_challenge("sign-in")
+    with counting_refusals():
+        passkey, user = find_passkey(store, text, own_rp_id())
+        counter, synced = verify_assertion(text, passkey, challenge, base_url())
+    spend_challenge(challenge)
+    acts = PasskeyActs(store, Actor(user.id), own_rp_id())
+
+    def note_use() -> bool:
+        with contextlib.suppress(NotFound):  # it was removed meanwhile
+            acts.note_use(passkey.id, counter, synced)
+            return True
+        return False
+
+    player = signed_in_player()
+    if player and player.id == user.id and is_enough(leads_to):
+        if not note_use():
+            raise forms.FormRefused({"form": UNKNOWN}, 404)
+        note_proof()
+    else:
+        complete_sign_in(user, leads_to, None, note_use)
+    return {"next": leads_to}, NO_STORE

@@ -1,0 +1,234 @@
+"""Passkeys in Chromium, with its virtual authenticators (CDP, domain WebAuthn)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import CDPSession, Page, expect
+
+from storage import Storage
+from storage.kinds import PASSKEYS
+
+from .page_checks import check_page
+from .running import PASSWORD, RunningServer, running_server
+from .test_browser import Client, Game, sign_in
+from .test_play_page import GAME, game_on
+
+pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("passkeys_browser")]
+ADD = 'form[action="/account/passkeys"]'
+
+
+class AtLocalhost(RunningServer):
+    """A server that people reach by a domain: an IP address can have no passkeys."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        super().__init__(folder, **settings)
+        self.settings["BASE_URL"] = f"http://localhost:{self._port}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server(AtLocalhost) as server:
+        yield server
+
+
+@pytest.fixture
+def ada(server: RunningServer) -> Iterator[dict]:
+    """A player for one test."""
+    yield server.add_user("ada")
+    server.empty()
+
+
+class Device:
+    """A page of a browser with a virtual authenticator."""
+
+    def __init__(self, page: Page, **options: bool) -> None:
+        self.page = page
+        self.cdp: CDPSession = page.context.new_cdp_session(page)
+        self.cdp.send("WebAuthn.enable", {"enableUI": False})
+        usual = {
+            **{"protocol": "ctap2", "transport": "internal", "hasResidentKey": True},
+            **{"hasUserVerification": True, "isUserVerified": True},
+            "automaticPresenceSimulation": True,
+        }
+        added = self.cdp.send("WebAuthn.addVirtualAuthenticator", {"options": usual | options})
+        self.id = added["authenticatorId"]
+
+    def credentials(self) -> list[dict]:
+        """Return what the authenticator keeps."""
+        return self.cdp.send("WebAuthn.getCredentials", {"authenticatorId": self.id})["credentials"]
+
+    def set(self, command: str, **values: bool) -> None:
+        self.cdp.send(f"WebAuthn.{command}", {"authenticatorId": self.id, **values})
+
+
+@pytest.fixture
+def device(browse_as: Callable[..., Page], ada: dict, server: RunningServer) -> Device:
+    """Ada's phone, at her security page."""
+    device = Device(browse_as("ada"))
+    device.page.goto(f"{server.address}/account/security")
+    return device
+
+
+@pytest.fixture
+def phone(device: Device, server: RunningServer) -> Device:
+    """Ada's phone with a passkey; she is signed out, and no page waits for a passkey."""
+    add_passkey(device)
+    device.page.context.clear_cookies()
+    device.page.goto("about:blank")
+    return device
+
+
+def add_passkey(device: Device, name: str = "My phone") -> None:
+    device.page.locator(ADD).get_by_label("Name (optional)").fill(name)
+    device.page.get_by_role("button", name="Add a passkey").click()
+    expect(device.page.get_by_text(name)).to_be_visible()
+
+
+def without_suggestions(page: Page) -> None:
+    """Let the sign-in page wait for the button: a virtual authenticator waits for no choice."""
+    page.context.add_init_script("delete PublicKeyCredential.isConditionalMediationAvailable")
+
+
+def press_passkey(page: Page) -> None:
+    page.locator("button[name=passkey]").click()
+
+
+def test_passkey_is_added_listed_and_removed(device: Device, ada: dict, store: Storage):
+    page = device.page
+    check_page(page)
+    add_passkey(device)
+    expect(page.locator("code")).to_have_count(10)  # recovery codes, with the first one
+    check_page(page)
+    [credential] = device.credentials()
+    assert credential["isResidentCredential"] and credential["rpId"] == "localhost"
+    [passkey] = store.records(PASSKEYS).page("user", str(ada["id"]))
+    assert (passkey.name, passkey.transports) == ("My phone", ["internal"])
+    page.get_by_role("button", name="Add a passkey").click()
+    said = page.locator(f"{ADD} [data-passkeys]")
+    expect(said).to_have_text("This device has a passkey for this account already.")
+    page.wait_for_timeout(1000)  # hold.js
+    page.get_by_role("button", name="Remove the passkey My phone").click()
+    expect(page.get_by_text("Passkey removed.")).to_be_visible()
+    assert store.records(PASSKEYS).ids() == []
+
+
+def test_one_press_signs_in_inside_an_authorization_request(
+    phone: Device, server: RunningServer, game: Game
+):
+    client = Client(server, f"{game.origin()}/callback")
+    without_suggestions(phone.page)
+    phone.page.goto(client.link())
+    press_passkey(phone.page)
+    expect(phone.page.get_by_role("button", name="Allow")).to_be_visible()
+    phone.page.wait_for_timeout(1000)
+    phone.page.get_by_role("button", name="Allow").click()
+    client.check_arrival(phone.page)
+
+
+def test_suggestions_of_the_name_field_sign_in(phone: Device, server: RunningServer):
+    """The virtual authenticator chooses at once what a player would choose from the list."""
+    phone.page.goto(f"{server.address}/sign-in?next=/account")
+    expect(phone.page).to_have_title("Profile - Your account - Identity Server")
+
+
+def test_page_waits_for_a_choice_without_an_error(
+    browse: Callable[..., Page], server: RunningServer, ada: dict
+):
+    """The button takes over from the suggestions; both are cancelled quietly."""
+    device = Device(browse())
+    page = device.page
+    page.goto(f"{server.address}/sign-in")
+    name = page.get_by_label("Name or email")
+    expect(name).to_have_attribute("autocomplete", "username webauthn")
+    expect(page.locator("button[name=passkey]")).to_be_visible()
+    page.wait_for_timeout(500)
+    expect(page.locator("[data-passkeys]")).to_be_empty()
+    check_page(page)
+    press_passkey(page)
+    expect(page.locator("[data-passkeys]")).to_have_text(
+        "No passkey was used. You can use your password."
+    )
+    sign_in(page, password=PASSWORD)
+    expect(page.get_by_role("link", name="Players")).to_be_visible()
+
+
+def test_sign_in_beside_a_game_keeps_the_game(phone: Device, server: RunningServer, game: Game):
+    game.pages["/"] = GAME
+    client, _ = server.open_storage().clients.register(
+        "Space Game", [], None, game_url=f"{game.origin()}/"
+    )
+    page = phone.page
+    without_suggestions(page)
+    page.goto(f"{server.address}/play/{client.id}")
+    game_on(page)
+    with page.expect_popup() as opened:
+        page.locator("#sign-in").click()
+    beside = opened.value
+    window = Device(beside)
+    for credential in phone.credentials():
+        window.cdp.send(
+            "WebAuthn.addCredential", {"authenticatorId": window.id, "credential": credential}
+        )
+    with beside.expect_event("close"):
+        press_passkey(beside)
+    expect(page.locator("#me")).to_contain_text("ada")
+
+
+def test_cancelled_and_unverified_sign_ins_say_what_to_do(phone: Device, server: RunningServer):
+    page = phone.page
+    without_suggestions(page)
+    phone.set("setUserVerified", isUserVerified=False)
+    page.goto(f"{server.address}/sign-in")
+    press_passkey(page)
+    said = page.locator("[data-passkeys]")
+    expect(said).to_have_text("No passkey was used. You can use your password.")
+    phone.set("setUserVerified", isUserVerified=True)
+    press_passkey(page)
+    expect(page).to_have_url(f"{server.address}/")
+
+
+def test_device_forgets_a_passkey_that_was_removed(
+    phone: Device, server: RunningServer, store: Storage, console_errors: list[str]
+):
+    for passkey_id in store.records(PASSKEYS).ids():
+        store.records(PASSKEYS).delete(passkey_id)
+    without_suggestions(phone.page)
+    phone.page.goto(f"{server.address}/sign-in")
+    press_passkey(phone.page)
+    expect(phone.page.locator("[data-passkeys]")).to_contain_text("doesn't know that passkey")
+    assert phone.credentials() == []
+    assert console_errors == [f"404 {server.address}/sign-in/passkey"]
+    console_errors.clear()
+
+
+def test_player_without_a_password_confirms_with_a_passkey(
+    device: Device, server: RunningServer, store: Storage, ada: dict
+):
+    add_passkey(device)
+    with store.users.edit(ada["id"]) as user:
+        user.password_hash, user.email_verified = "", True
+        for session in user.sessions:
+            session.since -= 300_000
+    page = device.page
+    page.goto(f"{server.address}/account/data")
+    page.get_by_text("What will be deleted").click()
+    page.locator("button[name=confirm]").click()
+    page.wait_for_url(f"{server.address}/account/data")
+    expect(page.locator("button[name=confirm]")).to_have_count(0)
+    page.get_by_text("What will be deleted").click()
+    page.wait_for_timeout(1000)
+    page.get_by_role("button", name="Delete my account").click()
+    expect(page.get_by_text("Account deleted.")).to_be_visible()
+
+
+def test_page_without_javascript_offers_the_password_alone(
+    browse: Callable[..., Page], server: RunningServer, ada: dict
+):
+    page = browse(java_script_enabled=False)
+    page.goto(f"{server.address}/sign-in?next=/account/security")
+    expect(page.locator("button[name=passkey]")).to_be_hidden()
+    sign_in(page)
+    # Chromium renders <noscript> if the user disables scripts, but not if Playwright does.
+    assert "<noscript><p>Adding a passkey needs JavaScript." in page.content()
+    expect(page.locator(ADD)).to_be_hidden()

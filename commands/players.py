@@ -16,10 +16,11 @@ from identity.accounts import Acts
 from identity.actors import COMMAND
 from identity.naming import find_player_id
 from identity.notes import NOTES_EACH, notes_about
+from identity.passkeys import PasskeyActs
 from identity.settings import read_settings, site_words
 from storage import Storage
 from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
-from storage.kinds import REPORTS, USERS
+from storage.kinds import PASSKEYS, REPORTS, USERS
 from storage.names import normal_name, unique_key
 from storage.records import User
 from storage.rules import check_email, check_password, refuse
@@ -176,6 +177,35 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     print_lines({"id": user.id, "link": link}, [link], as_json)
     if user.suspended:
         echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
+
+
+@user_commands.command("passkeys")
+@click.argument("name", metavar="NAME")
+@click.option("--remove", metavar="ID", help="Remove this passkey.")
+@json_option
+def user_passkeys(name: str, remove: str | None, as_json: bool) -> None:
+    """Print the passkeys of a player, or remove one.
+
+    The last one is removed as well: this command decides.
+    """
+    store = open_installation()
+    user, passkeys = read_user_named(store, name), store.records(PASSKEYS)
+    if remove is not None:
+        if remove not in (each.id for each in passkeys.page("user", str(user.id))):
+            raise passkeys.kind.not_found(remove)
+        PasskeyActs(store, COMMAND, rp_id=None).remove(remove)
+    left = passkeys.page("user", str(user.id))
+    if remove is not None and not left and not user.password_hash:
+        link = f"identity-server user sign-in-link {shlex.quote(user.name)}"
+        echo(f"{user.name} has no password and no passkey left: {link}", err=True)
+    records = [
+        {"id": each.id, "name": each.name, "created": each.created}
+        # Of a passkey that was never used 0, which is no time to people.
+        | {"used": each.used if as_json else printing.format_value("created", each.used or None)}
+        | {"synced": each.synced}
+        for each in left
+    ]
+    print_records(records, ["id", "name", "created", "used", "synced"], as_json, 0)
 
 
 @user_commands.command("suspend")

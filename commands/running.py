@@ -16,9 +16,12 @@ import click
 
 from commands import open_installation
 from commands.address import kept_address
-from identity.advice import check_environment
+from commands.printing import escape
+from identity.advice import check_environment, check_passkey_hosts, passkey_note
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage, mask_url
+from storage.errors import StorageError
+from storage.maintenance import Advice
 
 BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
 # How Python runs each server that serves this application.
@@ -176,5 +179,16 @@ def settings(bind: tuple[str, int], server: str) -> None:
         if name == "METRICS" and value not in ("on", "off"):
             value = "***"
         click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {setting.help}")
-    for each in check_environment(values, bind, server):
-        click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")
+    for each in [*check_environment(values, bind, server), *check_records(values)]:
+        click.echo(escape(f"\nWarning: {each.problem}.\n    Fix: {each.fix}."))
+    if note := passkey_note(values["BASE_URL"]):
+        click.echo(f"\nNote: {note}.")
+
+
+def check_records(values: dict) -> list[Advice]:
+    """Return what the records say of the settings; nothing where there are none to be read."""
+    if values["STORAGE"] == "files" and not os.path.isdir(values["DATA_DIR"]):
+        return []  # opening it would make it
+    with contextlib.suppress(StorageError):  # other commands say what is wrong
+        return list(check_passkey_hosts(open_installation(), values["BASE_URL"]))
+    return []

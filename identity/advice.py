@@ -3,10 +3,14 @@
 import ipaddress
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 
+from identity.formatting import pluralize
+from identity.passkeys import find_rp_id, has_library
 from identity.settings import host_of
-from storage import find_advice
+from storage import Storage, find_advice
+from storage.kinds import PASSKEYS
 from storage.maintenance import Advice
 
 # RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.
@@ -39,6 +43,31 @@ def check_installation(values: dict) -> list[Advice]:
     """Return what looks wrong wherever the server listens."""
     folders = values["DATA_DIR"], values["PICTURE_DIR"]
     return [*find_advice(*folders, values["STORAGE"]), *check_access(values)]
+
+
+# -- passkeys -----------------------------------------------------------------------------------
+
+
+def passkey_note(base_url: str) -> str | None:
+    """Return which base URL could have passkeys if this one cannot, although fido2 is installed."""
+    if not has_library() or find_rp_id(base_url):
+        return None
+    if is_loopback(host_of(base_url)):
+        port = base_url.removeprefix("http://127.0.0.1").removeprefix("http://[::1]")
+        return f"passkeys need a name: set IDENTITY_BASE_URL=http://localhost{port} to try them"
+    return "passkeys need a domain and https: set IDENTITY_BASE_URL to such an address"
+
+
+def check_passkey_hosts(store: Storage, base_url: str) -> Iterator[Advice]:
+    """Find passkeys for another host than that of the base URL. Every passkey is read."""
+    passkeys, own = store.records(PASSKEYS), host_of(base_url)
+    hosts = passkeys.read_from_many(passkeys.ids(), lambda passkey: passkey.rp_id)
+    for host, number in sorted(Counter(hosts).items()):
+        if host != own:
+            yield Advice(
+                f"{pluralize(number, 'passkey')} for {host}: no browser offers them at {base_url}",
+                f"set IDENTITY_BASE_URL=https://{host}, or let the players add new ones",
+            )
 
 
 # -- network ------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from test_command import CALLBACK, Installation
 
 import commands
 from storage import Storage
-from storage.records import Session, Suspension, User
+from storage.kinds import PASSKEYS
+from storage.records import Passkey, Session, Suspension, User
 
 NEW_PASSWORD = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
@@ -266,3 +267,45 @@ def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, f
     assert done.stderr.count("\n") == 1
     done = installation.run("audit", "--json", status=1)
     assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
+
+
+# -- passkeys -------------------------------------------------------------------------------------
+
+
+def add_passkey(store: Storage, user: User, number: int, rp_id: str = "localhost") -> Passkey:
+    """Add a passkey, and return it."""
+    passkey = Passkey(str(number) * 64, user.id, "h", "c", "k", rp_id, f"Phone {number}", 5)
+    store.records(PASSKEYS).add(passkey)
+    return passkey
+
+
+def test_passkeys_are_printed_and_removed(installation, store, ada):
+    first, second = (add_passkey(store, ada, number) for number in (1, 2))
+    bobs = add_passkey(store, store.users.register("Bob", "", ""), 3)
+    show = ("user", "passkeys", "ada")
+    printed = json.loads(installation.output(*show, "--json"))
+    assert [each["id"] for each in printed] == [first.id, second.id]
+    values = {"name": "Phone 1", "created": 5, "used": 0, "synced": False}
+    assert printed[0] == {"id": first.id} | values
+    assert "Phone 2" in installation.output(*show)
+    assert installation.refusal(*show, "--remove", bobs.id) == "there is no such passkey"
+    done = installation.run(*show, "--remove", first.id, "--json")
+    assert [each["id"] for each in json.loads(done.stdout)] == [second.id] and not done.stderr
+    done = installation.run(*show, "--remove", second.id)
+    assert "no password and no passkey left" in done.stderr
+    assert store.records(PASSKEYS).ids() == [bobs.id]
+    line = {"act": "user remove-passkey", "by": "command", "user": ada.id}
+    assert audit_lines(store) == [line, line]
+
+
+def test_settings_tell_where_passkeys_can_be(installation, store, ada):
+    """A note where there can be none, and a warning where there are some for another host."""
+    add_passkey(store, ada, 1, "old.example.org")
+    printed = installation.output("settings", IDENTITY_BASE_URL="http://127.0.0.1:8000")
+    assert "Note: passkeys need a name: set IDENTITY_BASE_URL=http://localhost:8000" in printed
+    printed = installation.output("settings", IDENTITY_BASE_URL="http://id.example.org")
+    assert "Note: passkeys need a domain and https" in printed
+    for host, warns in (("id.example.org", True), ("old.example.org", False)):
+        printed = installation.output("settings", IDENTITY_BASE_URL=f"https://{host}")
+        assert "Note: " not in printed
+        assert ("Warning: 1 passkey for old.example.org" in printed) == warns

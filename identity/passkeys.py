@@ -105,8 +105,8 @@ def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | Non
     A password is one, or two passkeys, or a passkey and a confirmed address; a device is lost
     easily. `but` is the id of a passkey that is about to go.
 
-    Passkeys are counted without their locks: if one is removed while the password is, both are
-    gone. One passkey or the confirmed address is left then.
+    What another act changes at the same moment is not seen: who removes the password and a passkey
+    at once keeps one way less, a passkey or the address. Recovery codes remain in any case.
     """
     if user.password_hash:
         return
@@ -322,6 +322,8 @@ class PasskeyActs:
             user = self._store.users.read(passkey.user_id)
             self._authority.require(is_oneself, user)
             if not self._authority.is_command:
+                # Waits until another removal is saved: this one looks at what is left then.
+                self._passkeys.count("user", str(user.id), at_most=1)
                 require_way_in(self._store, user, self._rp_id, but=passkey.id)
             self._authority.audit("user remove-passkey", user=user.id)
 

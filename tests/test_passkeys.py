@@ -1,5 +1,7 @@
 """Passkeys, recovery codes, and accounts without a password."""
 
+import contextlib
+import functools
 import json
 import logging
 
@@ -22,7 +24,7 @@ from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
 from identity import passkeys
 from identity.actors import Actor
 from identity.limits import ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_NAME
-from identity.passkeys import PASSKEYS_EACH
+from identity.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
 from identity.passwords import hash_password
 from identity.recovery import CODES, RecoveryActs, count_codes
 from pages.proof import PROOF_AGE
@@ -408,6 +410,25 @@ def test_last_way_in_is_never_removed(store, adas_browser, phone, ada):
     assert adas_browser.post("/account/password", data={"new_password": "three random words x"})
     assert [remove(each) for each in passkeys_of(store, ada)] == [303] * 3
     assert acts_about(store, ada).count("user remove-password") == 1
+
+
+@on_each_backend
+def test_racing_removals_leave_two_passkeys(storage):
+    ada = storage.users.register("Ada", "", "")
+    acts = PasskeyActs(storage, Actor(ada.id), "localhost")
+    for number in range(6):
+        one = Passkey(f"{number:064x}", ada.id, "h", "c", "k", "localhost", "Key", 1)
+        storage.records(PASSKEYS).add(one)
+
+    def remove(number: int) -> bool:
+        with contextlib.suppress(LastWayIn):
+            acts.remove(f"{number:064x}")
+            return True
+        return False
+
+    removed = race(*[functools.partial(remove, number) for number in range(6)])
+    assert sorted(removed) == [False] * 2 + [True] * 4
+    assert len(passkeys_of(storage, ada)) == 2
 
 
 def test_passkey_of_another_player_cannot_be_removed(store, phone, enter, ada):

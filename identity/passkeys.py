@@ -31,6 +31,7 @@ CEREMONY_TIME = 300  # seconds between the options and the authenticator's answe
 ALGORITHMS = (-7, -8, -257)  # ES256, EdDSA and RS256, which 5.4 recommends, of RFC 9053 2
 LONGEST_ID = 1023  # bytes: 7.1 step 25
 LONGEST_KEY = 1024  # bytes; one of RSA with 4,096 bits has 530
+BYTES = ("clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle")
 TRANSPORTS = ("usb", "nfc", "ble", "smart-card", "hybrid", "internal")  # 5.8.4
 # The models of authenticators that synchronise passkeys, and those of the largest systems.
 MODELS = {
@@ -185,70 +186,86 @@ def refusing_all_errors() -> Iterator[None]:
         raise PasskeyRefused from error
 
 
-def read_response(text: str) -> tuple[dict, bytes]:
-    """Return RegistrationResponseJSON or AuthenticationResponseJSON, and the credential id."""
-    with refusing_all_errors():
-        response = json.loads(text)
-        return response, decode(response["rawId"])
+@refusing_all_errors()
+def read_answer(text: str) -> dict:
+    """Return what is verified of a RegistrationResponseJSON or an AuthenticationResponseJSON.
+
+    All bytes are texts: for a number fido2 makes as many bytes, up to all memory.
+    """
+    answer = json.loads(text)
+    parts = {name: answer["response"][name] for name in BYTES if answer["response"].get(name)}
+    client_data = json.loads(decode(parts["clientDataJSON"]))
+    if not all(type(each) is str for each in (client_data["challenge"], *parts.values())):
+        raise TypeError("a number in place of bytes")
+    if client_data.get("crossOrigin"):  # 7.1 step 9, 7.2 step 14
+        raise ValueError("from a page inside another site's")
+    raw_id = encode(decode(answer["rawId"]))
+    transports = answer["response"].get("transports") or []
+    return {"rawId": raw_id, "response": parts, "type": answer["type"], "transports": transports}
 
 
+@refusing_all_errors()
 def verify_registration(
-    text: str, challenge: str, rp_id: str, origin: str, user_id: int, handle: str
+    answer: dict, challenge: str, rp_id: str, origin: str, user_id: int, handle: str
 ) -> tuple[Passkey, str]:
-    """Return the passkey in the RegistrationResponseJSON of 7.1, and the name of its model or "".
+    """Return the passkey in an answer (7.1), and the name of its model or "".
 
     The passkey has no name yet. Raises PasskeyRefused.
     """
     from fido2 import cbor
 
-    response, _ = read_response(text)
-    with refusing_all_errors():
-        data = _fido2_server(rp_id, origin).register_complete(_state(challenge), response)
-        credential = data.credential_data
-        credential_id, key = credential.credential_id, cbor.encode(credential.public_key)
-        refuse_embedded(response)
-        if credential_id != decode(response["rawId"]) or len(credential_id) > LONGEST_ID:
-            raise ValueError("another credential id")
-        if credential.public_key[3] not in ALGORITHMS or len(key) > LONGEST_KEY:  # step 20
-            raise ValueError("a key that was not asked for")
-        if data.is_backed_up() and not data.is_backup_eligible():  # step 18
-            raise ValueError("backed up, and not eligible")
-        sent = response["response"].get("transports") or []
-        passkey = Passkey(
-            hashlib.sha256(credential_id).hexdigest(),
-            user_id,
-            handle,
-            encode(credential_id),
-            encode(key),
-            rp_id,
-            name="",
-            created=now_ms(),
-            counter=data.counter,
-            synced=data.is_backed_up(),
-            transports=[each for each in TRANSPORTS if each in sent],
-        )
-        return passkey, MODELS.get(credential.aaguid.hex(), "")
+    attestation = cbor.decode(decode(answer["response"]["attestationObject"]))
+    if type(attestation["authData"]) is not bytes:
+        raise TypeError("a number in place of bytes")
+    data = _fido2_server(rp_id, origin).register_complete(_state(challenge), answer)
+    credential = data.credential_data
+    key = cbor.encode(credential.public_key)
+    if encode(credential.credential_id) != answer["rawId"]:
+        raise ValueError("another credential id")
+    if len(credential.credential_id) > LONGEST_ID or len(key) > LONGEST_KEY:
+        raise ValueError("too long")
+    if credential.public_key[3] not in ALGORITHMS:  # 7.1 step 20
+        raise ValueError("a key that was not asked for")
+    if data.is_backed_up() and not data.is_backup_eligible():  # 7.1 step 18
+        raise ValueError("backed up, and not eligible")
+    passkey = Passkey(
+        hashlib.sha256(credential.credential_id).hexdigest(),
+        user_id,
+        handle,
+        answer["rawId"],
+        encode(key),
+        rp_id,
+        name="",
+        created=now_ms(),
+        counter=data.counter,
+        synced=data.is_backed_up(),
+        transports=[each for each in TRANSPORTS if each in answer["transports"]],
+    )
+    return passkey, MODELS.get(credential.aaguid.hex(), "")
 
 
-def find_passkey(store: Storage, text: str, rp_id: str) -> tuple[Passkey, User]:
-    """Return the passkey that an AuthenticationResponseJSON names, and its player.
+def find_passkey(store: Storage, answer: dict, rp_id: str) -> tuple[Passkey, User]:
+    """Return the passkey that an answer names, and its player.
 
     Nothing is proven yet but that the user handle is the player's (7.2 step 6). Raises
     PasskeyRefused, UnknownPasskey.
     """
-    response, credential_id = read_response(text)
-    passkey = store.records(PASSKEYS).find(hashlib.sha256(credential_id).hexdigest())
+    passkey_id = hashlib.sha256(decode(answer["rawId"])).hexdigest()
+    passkey = store.records(PASSKEYS).find(passkey_id)
     user = store.users.find(passkey.user_id) if passkey and passkey.rp_id == rp_id else None
     if user is None:
         raise UnknownPasskey
     with refusing_all_errors():
-        if decode(response["response"]["userHandle"]) != decode(passkey.handle):
+        if decode(answer["response"]["userHandle"]) != decode(passkey.handle):
             raise ValueError("the user handle of another player")
     return passkey, user
 
 
-def verify_assertion(text: str, passkey: Passkey, challenge: str, origin: str) -> tuple[int, bool]:
-    """Return the counter of an AuthenticationResponseJSON (7.2), and whether the passkey is synced.
+@refusing_all_errors()
+def verify_assertion(
+    answer: dict, passkey: Passkey, challenge: str, origin: str
+) -> tuple[int, bool]:
+    """Return the counter of an answer (7.2), and whether the passkey is synced.
 
     Raises PasskeyRefused.
     """
@@ -256,22 +273,12 @@ def verify_assertion(text: str, passkey: Passkey, challenge: str, origin: str) -
     from fido2.cose import CoseKey
     from fido2.webauthn import AuthenticatorData
 
-    response, _ = read_response(text)
-    with refusing_all_errors():
-        key = CoseKey.parse(cbor.decode(decode(passkey.public_key)))
-        known = SimpleNamespace(credential_id=decode(passkey.credential_id), public_key=key)
-        server = _fido2_server(passkey.rp_id, origin)
-        server.authenticate_complete(_state(challenge), [known], response)
-        refuse_embedded(response)
-        data = AuthenticatorData(decode(response["response"]["authenticatorData"]))
-        return data.counter, data.is_backed_up()
-
-
-def refuse_embedded(response: dict) -> None:
-    """Raise ValueError for an answer to a page inside another site's (7.1 step 9, 7.2 step 14)."""
-    client_data = json.loads(decode(response["response"]["clientDataJSON"]))
-    if client_data.get("crossOrigin"):
-        raise ValueError("from a frame")
+    key = CoseKey.parse(cbor.decode(decode(passkey.public_key)))
+    known = SimpleNamespace(credential_id=decode(passkey.credential_id), public_key=key)
+    server = _fido2_server(passkey.rp_id, origin)
+    server.authenticate_complete(_state(challenge), [known], answer)
+    data = AuthenticatorData(decode(answer["response"]["authenticatorData"]))
+    return data.counter, data.is_backed_up()
 
 
 def _fido2_server(rp_id: str, origin: str):  # -> fido2.server.Fido2Server
@@ -338,11 +345,11 @@ class PasskeyActs:
                 require_way_in(self._store, user, self._rp_id)
                 self._authority.audit("user remove-password", user=user_id)
 
-    def note_use(self, passkey_id: str, counter: int, synced: bool) -> None:
+    def note_use(self, passkey_id: str, counter: int, synced: bool) -> bool:
         """Keep the counter of a sign-in, and tell the player if it did not grow (7.2 step 22).
 
         Then the authenticator may have been copied, or its maker counts wrongly. The player decides
-        which. Raises NotFound.
+        which. Return True. Raises NotFound if the passkey was removed meanwhile.
         """
         with self._passkeys.edit(passkey_id) as passkey:
             before = passkey.counter
@@ -350,6 +357,7 @@ class PasskeyActs:
             passkey.synced = synced
         if (before or counter) and counter <= before:
             self._report_copy(passkey)
+        return True
 
     def _report_copy(self, passkey: Passkey) -> None:
         with suppress(TooManyAttempts):  # the notice says it all the same

@@ -23,6 +23,7 @@ from identity.passkeys import (
     find_passkey,
     new_bytes,
     passkeys_of,
+    read_answer,
     request_options,
     verify_assertion,
     verify_registration,
@@ -39,7 +40,7 @@ from pages.sign_in import complete_sign_in, is_enough
 from storage.errors import NotFound, TooManyAttempts
 from storage.records import User, now_ms
 
-SPENT_FOR = 2 * CEREMONY_TIME  # seconds that a used challenge is remembered, longer than it is good
+USE_KEPT = 2 * CEREMONY_TIME  # seconds: longer than a challenge is good
 TRY_AGAIN = "This took too long, or was sent before. Try again."
 NOT_ACCEPTED = "This passkey was not accepted. Try again, or use another way to sign in."
 UNKNOWN = "This site doesn't know that passkey any more. Use another way to sign in."
@@ -87,23 +88,19 @@ def issue_challenge(purpose: str, handle: str = "") -> str:
     return challenge
 
 
-def read_challenge(purpose: str) -> tuple[str, str]:
-    """Return the challenge of this session for a purpose, and the handle that is signed with it.
+def use_challenge(purpose: str) -> tuple[str, str]:
+    """Use up the challenge of this session for a purpose; return it with its handle.
 
-    An old cookie still has it, so `spend_challenge` has to follow. Raises FormRefused.
+    An old cookie still has it, so that the use is counted, for all workers. Raises FormRefused.
     """
     issued_for, challenge, since, handle = session.pop("challenge", ("", "", 0, ""))
-    if issued_for != purpose or not 0 <= now_ms() - since < CEREMONY_TIME * 1000:
-        raise forms.FormRefused({"form": TRY_AGAIN})
-    return challenge, handle
-
-
-def spend_challenge(challenge: str) -> None:
-    """Use a challenge up, for all workers. Raises FormRefused if it was used before."""
     try:
-        get_storage().attempts.count("challenge", challenge, 1, SPENT_FOR)
+        if issued_for == purpose and 0 <= now_ms() - since < CEREMONY_TIME * 1000:
+            get_storage().attempts.count("challenge", challenge, 1, USE_KEPT)
+            return challenge, handle
     except TooManyAttempts:
-        raise forms.FormRefused({"form": TRY_AGAIN}) from None
+        pass
+    raise forms.FormRefused({"form": TRY_AGAIN})
 
 
 @contextlib.contextmanager
@@ -150,11 +147,12 @@ def add_passkey(player: User) -> Response | tuple:
     With the first one come recovery codes.
     """
     require_proof(player)
-    challenge, handle = read_challenge("add")
-    text, rp_id = request.form.get("credential", ""), own_rp_id()
     with counting_refusals():
-        passkey, model = verify_registration(text, challenge, rp_id, base_url(), player.id, handle)
-    spend_challenge(challenge)
+        challenge, handle = use_challenge("add")
+        answer = read_answer(request.form.get("credential", ""))
+        passkey, model = verify_registration(
+            answer, challenge, own_rp_id(), base_url(), player.id, handle
+        )
     browser = describe_browser(request.headers.get("User-Agent", ""))
     typed = request.form.get("name", "").strip()
     passkey.name = typed or model or f"Passkey on {browser}"
@@ -215,25 +213,16 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
 
     The player of this session proves who presses, and stays signed in.
     """
-    text, store = request.form.get("credential", ""), get_storage()
-    challenge, _ = read_challenge("sign-in")
+    store, rp_id = get_storage(), own_rp_id()
     with counting_refusals():
-        passkey, user = find_passkey(store, text, own_rp_id())
-        counter, synced = verify_assertion(text, passkey, challenge, base_url())
-    spend_challenge(challenge)
-    acts = PasskeyActs(store, Actor(user.id), own_rp_id())
-
-    def note_use() -> bool:
-        with contextlib.suppress(NotFound):  # it was removed meanwhile
-            acts.note_use(passkey.id, counter, synced)
-            return True
-        return False
-
-    player = signed_in_player()
+        challenge, _ = use_challenge("sign-in")
+        answer = read_answer(request.form.get("credential", ""))
+        passkey, user = find_passkey(store, answer, rp_id)
+        use = verify_assertion(answer, passkey, challenge, base_url())
+    acts, player = PasskeyActs(store, Actor(user.id), rp_id), signed_in_player()
     if player and player.id == user.id and is_enough(leads_to):
-        if not note_use():
-            raise forms.FormRefused({"form": UNKNOWN}, 404)
+        acts.note_use(passkey.id, *use)
         note_proof()
     else:
-        complete_sign_in(user, leads_to, None, note_use)
+        complete_sign_in(user, leads_to, None, lambda: acts.note_use(passkey.id, *use))
     return {"next": leads_to}, NO_STORE

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import logging
+import tracemalloc
 
 import pytest
 from authenticator import (
@@ -19,6 +20,7 @@ from authenticator import (
     use_passkey,
 )
 from conftest import PASSWORD, Browser, Program, on_each_backend
+from fido2 import cbor
 from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
 
 from identity import passkeys
@@ -293,6 +295,31 @@ def test_garbage_is_400(guest, phone, adas_browser, subtests):
             assert adas_browser.post("/account/passkeys", data=data).status_code == 400
     assert guest.post("/sign-in/passkey").status_code == 400
     assert not is_signed_in(guest)
+
+
+def test_number_in_place_of_bytes_takes_no_memory(guest, phone, adas_browser):
+    """fido2 would make as many bytes as the number says, and a guest could end a worker."""
+    number = 10**8
+    texts = []
+    for name in ("authenticatorData", "signature", "userHandle", "clientDataJSON"):
+        answer = json.loads(phone.get(ask_request(guest)))
+        answer["response"][name] = number
+        texts.append(json.dumps(answer))
+    texts.append(phone.get(ask_request(guest), challenge=number))
+    answer = json.loads(phone.create(ask_creation(adas_browser)))
+    attestation = {"fmt": "none", "attStmt": {}, "authData": number}
+    answer["response"]["attestationObject"] = encode(cbor.encode(attestation))
+    use_passkey(guest, phone)  # which imports fido2
+    tracemalloc.start()
+    for text in texts:
+        ask_request(guest)
+        assert post_credential(guest, text).status_code == 400
+    ask_creation(adas_browser)
+    data = {"credential": json.dumps(answer), "name": ""}
+    assert adas_browser.post("/account/passkeys", data=data).status_code == 400
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < number / 10
 
 
 def test_suspended_player_gets_no_session_by_passkey_or_code(store, guest, phone, ada):

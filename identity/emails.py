@@ -1,9 +1,12 @@
 """What players may do to the addresses that they proved to have, as in `identity.accounts`."""
 
+import contextlib
+
 from identity.actors import Actor, Authority
 from identity.rights import is_oneself
 from storage import Storage
-from storage.errors import InvalidField
+from storage.errors import InvalidField, NotFound
+from storage.kinds import PASSKEYS, RECOVERY_CODES
 from storage.records import FormerEmail, User
 
 
@@ -34,13 +37,21 @@ class EmailActs:
         self._store.users.change_email(user_id, email, before, verified=True)
 
     def take_back(self, user_id: int, email: str, kept: FormerEmail) -> None:
-        """Give a player an address back that somebody else replaced. Raises EmailTaken."""
+        """Give a player an address back that somebody else replaced, who gets in no more.
+
+        All passkeys and recovery codes go. Raises EmailTaken.
+        """
 
         def before(user: User) -> None:
             self._begin(user, "user take-email-back")
 
         self._store.users.change_email(user_id, email, before, verified=True)
         self._store.users.former_emails.end(kept)
+        for kind in (PASSKEYS, RECOVERY_CODES):  # whoever replaced the address may have added them
+            records = self._store.records(kind)
+            for each in records.page("user", str(user_id)):
+                with contextlib.suppress(NotFound):
+                    records.delete(each.id)
 
     def change_letters(self, user_id: int, quiet_sign_ins: bool) -> None:
         """Change whether a player gets a letter about sign-ins in new browsers."""

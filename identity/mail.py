@@ -41,8 +41,7 @@ def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
     message["Date"] = format_datetime(localtime())
     message["Message-ID"] = make_msgid(domain=config["MAIL_FROM"].rpartition("@")[2])
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834 5
-    code = f"{letter.code[:3]} {letter.code[3:]}" if letter.code else ""
-    on_another = f"In another browser you also need this code: {code}" if code else ""
+    on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
     parts = [*letter.text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
     message.set_content("\n\n".join(filter(None, parts)) + "\n", cte="8bit")
     html = _template().render(letter=letter, on_another=on_another)

@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response
 from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, HOUR, MINUTE, format_time, pluralize
+from identity.letters import notify
 from identity.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
@@ -162,7 +163,10 @@ def refuse_wrong_password(player: User, field: str) -> None:
 def use_recovery_code(user: User, code: str) -> bool:
     """Use up a recovery code of a player; False if another request was faster."""
     actor = Actor(user.id, client_address(request.remote_addr))
-    return RecoveryActs(get_storage(), actor).use(user.id, code)
+    is_used = RecoveryActs(get_storage(), actor).use(user.id, code)
+    if is_used:
+        notify(user, "recovery code")
+    return is_used
 
 
 def refuse_taken_email(email: str, player_id: int) -> None:

@@ -145,7 +145,7 @@ def take_new_password(link: str) -> Response | str:
     if way_back:
         email_acts_of(user).take_back(user.id, *way_back)
     clear_wrong_passwords(*user.logins)
-    notify(user, "password")
+    notify(get_storage().users.read(user.id), "password")  # whose address may be another one now
     return forms.redirect_with_notice("Password set. You are signed in.", "/account")
 
 

@@ -119,7 +119,7 @@ def link_in(text: str) -> str:
 
 
 def code_in(text: str) -> str:
-    return "".join(re.search(r"code: (\d{3}) (\d{3})$", text, re.MULTILINE).groups())
+    return re.search(r"code: (\d{6})$", text, re.MULTILINE)[1]
 
 
 @contextlib.contextmanager

@@ -388,6 +388,11 @@ def test_players_from_before_are_asked_at_sign_in(store, bob, browser):
     assert "Not confirmed" in text_of(browser.get("/account/security"))
 
 
+def sorted_letters(texts: list[str]) -> list[str]:
+    """Return the letter to an old address first: letters of one millisecond have no order."""
+    return sorted(texts, key=lambda text: "does not have this address" not in text)
+
+
 # -- letters about changes ------------------------------------------------------------------------
 
 
@@ -420,12 +425,12 @@ def test_way_back_to_a_replaced_address(store, ada, bob, browser, open_browser, 
     thief.sign_in()
     deliver()
     thief.post("/account/email", data=change | {"email": "thief@example.org"})
-    old, new = deliver()
+    old, new = sorted_letters(deliver())
     thief.post("/confirm", data={"link": link_in(new)})
     with pytest.raises(EmailTaken):  # kept from others
         store.users.change_email(bob.id, EMAIL)
     thief.post("/account/email", data=change | {"email": "thief2@example.org"})
-    thiefs, _ = deliver()
+    thiefs, _ = sorted_letters(deliver())
     clock.shift(86_400)
     page = browser.post("/recover/password", data={"link": link_in(old)})
     assert f"Your email becomes {EMAIL} again." in text_of(page)
@@ -443,7 +448,7 @@ def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_bro
     thief.sign_in()
     deliver()
     thief.post("/account/email", data=change | {"email": "thief@example.org"})
-    old, new = deliver()
+    old, new = sorted_letters(deliver())
     thief.post("/confirm", data={"link": link_in(new)})
     thief.post("/account/email", data=change | {"email": ""})
     [thiefs] = deliver()
@@ -455,7 +460,7 @@ def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_bro
 def test_way_back_ends_after_three_days(store, ada, bob, browser, deliver, clock):
     browser.sign_in()
     browser.post("/account/email", data={"email": "", "current_password": PASSWORD})
-    old, _ = deliver()
+    old, _ = sorted_letters(deliver())
     clock.shift(3 * 86_400 + 1)
     assert set_password(browser, link=link_in(old)).status_code == 403
     store.users.change_email(bob.id, EMAIL)

@@ -45,6 +45,7 @@ def put(storage):
 
     def put(to: str = "ada@example.org", good_for: int = 0) -> str:
         good_until = now_ms() + good_for * 1000 if good_for else 0
+        time.sleep(0.002)  # ids of one millisecond have no order
         body = compose(CONFIG, to, LETTER)
         message = new_message(MAIL, "password", body, to=to, good_until=good_until)
         storage.records(OUTBOX).add(message)

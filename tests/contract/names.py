@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.errors import DamagedRecord, NameKept, NameTaken
+from storage.errors import DamagedRecord, EmailTaken, NameKept, NameTaken
 from storage.kinds import FORMER_NAMES
 from storage.records import User, sha256
 
@@ -254,3 +254,50 @@ class KeptNamesContract(Contract):
             storage.users.find_by_former_name("Ada")
         storage.users.rename(ada.id, "Zoe")
         assert storage.users.rename(ada.id, "Grace").name == "Grace"
+
+
+class KeptEmailsContract(Contract):
+    """Confirmed addresses that were replaced, each kept for its player for three days."""
+
+    def test_confirmed_address_that_is_replaced_is_kept_three_days(self, storage, clock, subtests):
+        ada = storage.users.register("Ada", "ada@example.org", "")
+        bob = storage.users.register("Bob", "bob@example.org", "")
+        storage.users.change_email(ada.id, ada.email, verified=True)
+        storage.users.change_email(ada.id, "new@example.org")
+        assert not storage.users.read(ada.id).email_verified
+        for taken in ("ada@example.org", "ADA@Example.org"):
+            with subtests.test(taken), pytest.raises(EmailTaken):
+                storage.users.change_email(bob.id, taken)
+            with subtests.test(sign_up=taken), pytest.raises(EmailTaken):
+                storage.users.register("Eve", taken, "")
+        clock.shift(3 * DAY - 1)
+        with pytest.raises(EmailTaken):
+            storage.users.change_email(bob.id, "ada@example.org")
+        clock.shift(2)
+        storage.users.change_email(bob.id, "ada@example.org")
+
+    def test_address_that_was_not_confirmed_is_free_at_once(self, storage):
+        ada = storage.users.register("Ada", "ada@example.org", "")
+        storage.users.change_email(ada.id, "")
+        storage.users.register("Bob", "ada@example.org", "")
+
+    def test_first_replaced_address_frees_those_after_it(self, storage, clock):
+        """Whoever took the account cannot keep its player from going back."""
+        ada = storage.users.register("Ada", "1@example.org", "")
+        for number in range(1, 4):
+            clock.shift(1)
+            storage.users.change_email(ada.id, f"{number}@example.org", verified=True)
+        kept = storage.users.former_emails
+        second, first = (kept.find_kept(f"{number}@example.org") for number in (2, 1))
+        kept.end(second)
+        assert kept.find_kept("2@example.org") is None and kept.find_kept("1@example.org")
+        kept.end(first)
+        assert kept.ids() == []
+
+    def test_address_is_kept_for_its_own_player_alone_and_goes_with_them(self, storage):
+        ada = storage.users.register("Ada", "ada@example.org", "")
+        storage.users.change_email(ada.id, ada.email, verified=True)
+        storage.users.change_email(ada.id, "")
+        storage.users.change_email(ada.id, "ada@example.org")
+        storage.users.delete(ada.id)
+        storage.users.register("Bob", "ada@example.org", "")

@@ -11,7 +11,7 @@ from contract.invites import InvitesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
-from contract.names import KeptNamesContract, ListsContract
+from contract.names import KeptEmailsContract, KeptNamesContract, ListsContract
 from contract.openid import OpenIdContract
 from contract.playing import PlayingContract
 from contract.users import (
@@ -47,7 +47,7 @@ class TestOpenId(OpenIdContract):
         return lambda folder: [path.read_text() for path in data.glob(f"{folder}/**/*.json")]
 
 
-class TestNames(ListsContract, KeptNamesContract):
+class TestNames(ListsContract, KeptNamesContract, KeptEmailsContract):
     """Lists of players, and names that were given up."""
 
     @pytest.fixture

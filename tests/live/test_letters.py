@@ -99,7 +99,7 @@ def test_letter_of_a_killed_worker_is_sent_by_another(server, mail_server, step,
     if server.kind == "granian":
         time.sleep(6)  # it ends if a new worker is killed within 5.5 seconds
     mail_server.pauses[step] = 1.5
-    put_letter(server)
+    requests.post(f"{server.address}/recover", {"email": EMAIL}, timeout=ANSWER_TIMEOUT)
     wait_until(lambda: step in mail_server.received)
     killed = sending_worker(server)
     os.kill(killed, signal.SIGKILL)
@@ -109,6 +109,7 @@ def test_letter_of_a_killed_worker_is_sent_by_another(server, mail_server, step,
     assert killed not in server.workers()
     time.sleep(1.5)  # what the first dialogue does when its pause ends
     assert 1 <= len(mail_server.letters) <= most
+    assert len({link_in(text_of_letter(each)) for each in mail_server.letters}) == 1
     assert len({each["Message-ID"] for each in mail_server.letters}) == 1
 
 

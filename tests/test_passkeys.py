@@ -19,6 +19,7 @@ from authenticator import (
     encode,
     use_passkey,
 )
+from backends import FLAT_FILES
 from conftest import PASSWORD, Browser, Program, on_each_backend
 from fido2 import cbor
 from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
@@ -30,6 +31,8 @@ from identity.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
 from identity.passwords import hash_password
 from identity.recovery import CODES, RecoveryActs, count_codes
 from pages.proof import PROOF_AGE
+from storage.archive import backup, restore
+from storage.copying import copy
 from storage.kinds import PASSKEYS, RECOVERY_CODES
 from storage.records import Passkey, Suspension
 
@@ -590,6 +593,34 @@ def test_codes_need_a_proof(adas_browser, clock):
     assert page.status_code == 403 and not parse(page).select("code")
     data = {"password": PASSWORD}
     assert adas_browser.post("/account/recovery-codes", data=data).status_code == 201
+
+
+# -- storage ------------------------------------------------------------------------------------
+
+
+@on_each_backend
+def test_backups_and_copies_carry_passkeys_and_codes(
+    storage, backend, tmp_path, unsynced, drawn_once
+):
+    """They go with their player, and an installation with them alone is empty."""
+    ada = storage.users.register("Ada", "", "")
+    passkey = Passkey("0" * 64, ada.id, "h", "c", "k", "localhost", "Key", 1, counter=7, used=5)
+    storage.records(PASSKEYS).add(passkey)
+    RecoveryActs(storage, Actor(ada.id)).issue(ada.id)
+    codes = storage.records(RECOVERY_CODES).read(ada.id)
+    archive = str(tmp_path / "backup.tar.gz")
+    backup(storage, archive, "command")
+    files, restored = FLAT_FILES.open(str(tmp_path / "a"), str(tmp_path / "b")), tmp_path / "c"
+    copy(storage, files)
+    restored = backend.open(str(restored), f"{restored} pictures")
+    restore(restored, archive, "command")
+    for each in (files, restored):
+        assert passkeys_of(each, ada) == [passkey]
+        assert each.records(RECOVERY_CODES).page("user", str(ada.id)) == [codes]
+        assert list(each.verify()) == []
+        each.users.delete(ada.id)
+        assert each.records(PASSKEYS).ids() == each.records(RECOVERY_CODES).ids() == []
+        assert list(each.verify()) == [] and each.is_empty()
 
 
 # -- where they are offered -----------------------------------------------------------------------

@@ -11,7 +11,6 @@ from flask import Blueprint, abort, current_app, request, session
 from markupsafe import Markup
 from werkzeug.wrappers import Response
 
-from identity.actors import Actor
 from identity.context import base_url, get_storage
 from identity.limits import ATTEMPTS_PER_ADDRESS, count_attempts, limits_of_address
 from identity.passkeys import (
@@ -38,7 +37,7 @@ from pages.proof import note_proof, require_proof
 from pages.security import security_form, security_page
 from pages.sign_in import complete_sign_in, is_enough
 from storage.errors import NotFound, TooManyAttempts
-from storage.records import User, now_ms
+from storage.records import CLOCK_TOLERANCE, User, now_ms
 
 USE_KEPT = 2 * CEREMONY_TIME  # seconds: longer than a challenge is good
 TRY_AGAIN = "This took too long, or was sent before. Try again."
@@ -56,7 +55,7 @@ def require_offer() -> None:
 
 
 def passkey_acts(player: User) -> PasskeyActs:
-    """Return what the signed-in player may do to passkeys, from the address of this request."""
+    """Return what a player may do to passkeys, from the address of this request."""
     return PasskeyActs(get_storage(), actor_of(player), own_rp_id())
 
 
@@ -95,7 +94,9 @@ def use_challenge(purpose: str) -> tuple[str, str]:
     """
     issued_for, challenge, since, handle = session.pop("challenge", ("", "", 0, ""))
     try:
-        if issued_for == purpose and 0 <= now_ms() - since < CEREMONY_TIME * 1000:
+        age = now_ms() - since  # below 0 if the clock of another machine is ahead
+        is_good = -CLOCK_TOLERANCE * 1000 <= age < CEREMONY_TIME * 1000
+        if issued_for == purpose and is_good:
             get_storage().attempts.count("challenge", challenge, 1, USE_KEPT)
             return challenge, handle
     except TooManyAttempts:
@@ -200,9 +201,13 @@ def show_new_codes(player: User) -> tuple:
 
 @passkeys.post("/sign-in/passkey/options")
 def offer_request() -> tuple[dict, dict]:
-    """Return the options of a sign-in as JSON: any passkey to a guest, else the player's own."""
+    """Return the options of a sign-in that leads to `next` as JSON.
+
+    Any passkey will do, but the player of this session confirms with one of their own.
+    """
     player, rp_id = signed_in_player(), own_rp_id()
-    allowed = passkeys_of(get_storage(), player.id, rp_id) if player else []
+    confirms = player is not None and is_enough(local_address(request.form.get("next", "")))
+    allowed = passkeys_of(get_storage(), player.id, rp_id) if confirms else []
     return request_options(allowed, issue_challenge("sign-in"), rp_id), NO_STORE
 
 
@@ -213,13 +218,12 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
 
     The player of this session proves who presses, and stays signed in.
     """
-    store, rp_id = get_storage(), own_rp_id()
     with counting_refusals():
         challenge, _ = use_challenge("sign-in")
         answer = read_answer(request.form.get("credential", ""))
-        passkey, user = find_passkey(store, answer, rp_id)
+        passkey, user = find_passkey(get_storage(), answer, own_rp_id())
         use = verify_assertion(answer, passkey, challenge, base_url())
-    acts, player = PasskeyActs(store, Actor(user.id), rp_id), signed_in_player()
+    acts, player = passkey_acts(user), signed_in_player()
     if player and player.id == user.id and is_enough(leads_to):
         acts.note_use(passkey.id, *use)
         note_proof()

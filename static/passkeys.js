@@ -68,7 +68,7 @@ function say(place, error) {
 // Signs in, or confirms who presses, and goes on to an address of this site.
 async function useKey(leadsTo, mediation = "optional") {
   await ceremony(async (signal) => {
-    const options = await post("/sign-in/passkey/options");
+    const options = await post("/sign-in/passkey/options", { next: leadsTo });
     const { challenge, allowCredentials } = options;
     const publicKey = { ...options, challenge: toBytes(challenge), allowCredentials: allowCredentials.map(withBytes) };
     const credential = await navigator.credentials.get({ publicKey, mediation, signal });
@@ -103,26 +103,20 @@ function offerSignIn(button) {
 // Waits until the player chooses a passkey among the suggestions of the name field.
 async function offerInSuggestions(leadsTo, place) {
   if (!(await PublicKeyCredential.isConditionalMediationAvailable?.())) return;
-  let isOld = false;
-  for (;;) {
-    isOld = false;
-    const waiting = useKey(leadsTo, "conditional");
-    const mine = running;
-    const renewal = setTimeout(() => {
-      isOld = true;
-      mine.abort();
-    }, RENEWED_AFTER);
-    try {
-      return await waiting;
-    } catch (error) {
-      if (error.chosen) say(place, error);
-      else if (!isOld) return; // the button took over, or the browser does not wait: nobody asked for anything
-    } finally {
-      clearTimeout(renewal);
-    }
+  const again = () => offerInSuggestions(leadsTo, place); // which takes over from this one
+  const renewal = setTimeout(() => {
     // A page that nobody looks at asks for no challenges.
-    const seen = (resolve) => document.addEventListener("visibilitychange", resolve, { once: true });
-    if (document.hidden) await new Promise(seen);
+    if (document.hidden) document.addEventListener("visibilitychange", again, { once: true });
+    else again();
+  }, RENEWED_AFTER);
+  try {
+    await useKey(leadsTo, "conditional");
+  } catch (error) {
+    if (!error.chosen) return; // another one took over, or the browser does not wait: nobody asked for anything
+    say(place, error);
+    again();
+  } finally {
+    clearTimeout(renewal);
   }
 }
 

@@ -120,9 +120,9 @@ def add_passkey(
     return authenticator
 
 
-def ask_request(browser: Browser) -> dict:
+def ask_request(browser: Browser, leads_to: str = "/") -> dict:
     """Return the options of a sign-in."""
-    answer = browser.post("/sign-in/passkey/options")
+    answer = browser.post("/sign-in/passkey/options", data={"next": leads_to})
     assert answer.status_code == 200, answer.text
     return answer.json
 
@@ -131,5 +131,5 @@ def use_passkey(
     browser: Browser, authenticator: Authenticator, leads_to: str = "/account", **changes
 ) -> TestResponse:
     """Sign in with a passkey."""
-    credential = authenticator.get(ask_request(browser), **changes)
+    credential = authenticator.get(ask_request(browser, leads_to), **changes)
     return browser.post("/sign-in/passkey", data={"credential": credential, "next": leads_to})

@@ -385,6 +385,7 @@ def test_passkey_answers_an_app_that_asks_for_the_sign_in_again(make_app):
     browsers["Ada"].allow(forum, scope="openid")
     asked = browsers["Ada"].get(forum.link(scope="openid", prompt="login"))
     leads_to = hidden_field(browsers["Ada"].get(asked.location), "next")
+    assert ask_request(browsers["Ada"], leads_to)["allowCredentials"] == []
     refused = use_passkey(browsers["Ada"], bobs, leads_to)
     assert refused.status_code == 403 and "asks for Ada" in refused.json["message"]
     before = store.users.find_by_login("Ada").sessions

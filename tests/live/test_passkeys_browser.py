@@ -137,6 +137,7 @@ def test_page_waits_for_a_choice_without_an_error(
 ):
     """The button takes over from the suggestions; both are cancelled quietly."""
     device = Device(browse())
+    device.set("setAutomaticPresenceSimulation", enabled=False)  # else it refuses at once
     page = device.page
     page.goto(f"{server.address}/sign-in")
     name = page.get_by_label("Name or email")
@@ -145,12 +146,37 @@ def test_page_waits_for_a_choice_without_an_error(
     page.wait_for_timeout(500)
     expect(page.locator("[data-passkeys]")).to_be_empty()
     check_page(page)
+    device.set("setAutomaticPresenceSimulation", enabled=True)
     press_passkey(page)
     expect(page.locator("[data-passkeys]")).to_have_text(
         "No passkey was used. You can use your password."
     )
     sign_in(page, password=PASSWORD)
     expect(page.get_by_role("link", name="Players")).to_be_visible()
+
+
+def test_challenge_of_the_suggestions_is_renewed_before_it_ends(
+    browse: Callable[..., Page], server: RunningServer, ada: dict
+):
+    """The new ceremony takes over from the old one without an error; a hidden page asks nothing."""
+    device = Device(browse())
+    device.set("setAutomaticPresenceSimulation", enabled=False)  # else it refuses at once
+    page = device.page
+    page.clock.install()
+    options = "**/sign-in/passkey/options"
+    with page.expect_response(options):
+        page.goto(f"{server.address}/sign-in")
+    for _ in range(2):
+        with page.expect_response(options):
+            page.clock.run_for(240_000)
+    expect(page.locator("[data-passkeys]")).to_be_empty()
+    page.evaluate("Object.defineProperty(document, 'hidden', { get: () => self.away ?? true })")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(600_000)
+    assert asked == []
+    with page.expect_response(options):
+        page.evaluate("self.away = false; document.dispatchEvent(new Event('visibilitychange'))")
 
 
 def test_sign_in_beside_a_game_keeps_the_game(phone: Device, server: RunningServer, game: Game):

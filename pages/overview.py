@@ -97,12 +97,13 @@ def describe_numbers() -> dict:
 
 
 def describe_letters() -> dict:
-    """Return what was given up of the letters, how many wait, and the problem of the oldest."""
+    """Return what was given up of the letters, how many wait, and what stops all of them."""
     outbox, queues = get_storage().records(OUTBOX), waiting_queues(MAIL)
     waiting = [each for queue in queues for each in outbox.page("queue", queue, at_most=1)]
     return {
         "waiting": sum(outbox.count_between("queue", each, each) for each in queues),
-        "problem": next((each.problem for each in waiting if each.problem), ""),
+        # A problem that is no failure of the letter itself.
+        "problem": next((each.problem for each in waiting if each.problem and not each.tries), ""),
         "given_up": outbox.page("queue", given_up_of(MAIL), None, OTHERS_SHOWN, True),
     }
 

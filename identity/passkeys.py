@@ -110,7 +110,7 @@ def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | Non
     if user.password_hash:
         return
     kept = [each for each in passkeys_of(store, user.id, rp_id) if each.id != but]
-    if len(kept) + bool(user.email and user.email_verified) < 2 or not kept:
+    if len(kept) + bool(user.email and user.email_verified) < 2:
         raise LastWayIn
 
 

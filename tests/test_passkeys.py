@@ -24,7 +24,7 @@ from conftest import PASSWORD, Browser, Program, on_each_backend
 from fido2 import cbor
 from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
 
-from identity import passkeys
+from identity import passkeys, passwords
 from identity.actors import Actor
 from identity.limits import ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_NAME
 from identity.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
@@ -152,6 +152,10 @@ def test_registration_that_proves_nothing_is_400(store, adas_browser, ada, subte
         refuse(Authenticator().create(options))
     with subtests.test("an algorithm that was not asked for"):
         refuse(Authenticator(algorithm=-47).create(ask_creation(adas_browser)))
+    with subtests.test("another credential id than the signed one"):
+        credential = json.loads(Authenticator().create(ask_creation(adas_browser)))
+        credential["id"] = credential["rawId"] = encode(b"another")
+        refuse(json.dumps(credential))
     with subtests.test("a long credential id"):
         long = Authenticator(credential_id=bytes(1024))
         refuse(long.create(ask_creation(adas_browser)))
@@ -271,6 +275,16 @@ def test_unknown_passkey_is_404(store, guest, phone, adas_browser, ada):
     assert answer.status_code == 404 and answer.json["message"].startswith("This site doesn't know")
 
 
+def test_passkey_of_another_host_is_unknown(store, guest, phone, ada):
+    """The base URL was another one when it was added."""
+    [passkey] = passkeys_of(store, ada)
+    store.records(PASSKEYS).delete(passkey.id)
+    passkey.rp_id = "old.example"
+    store.records(PASSKEYS).add(passkey)
+    assert use_passkey(guest, phone).status_code == 404
+    assert use_passkey(guest, phone, rp_id="old.example").status_code == 404
+
+
 def test_passkey_of_a_deleted_player_is_unknown(store, guest, phone, ada):
     store.users.delete(ada.id)
     assert store.records(PASSKEYS).ids() == [] and store.records(RECOVERY_CODES).ids() == []
@@ -351,21 +365,24 @@ def test_refused_passkeys_are_limited_by_address(guest, phone, adas_browser):
 def test_counter_that_goes_back_is_logged_and_told_but_not_refused(store, guest, phone, ada):
     """W3C Web Authentication Level 3, 7.2 step 22. Synced passkeys always send 0."""
     told = []
-    for counter in (0, 0, 7, 8, 3, 0, 9):
+    for counter in (0, 0, 7, 8, 8, 3, 5, 0, 9):
         before = len(store.users.read(ada.id).notices)
         assert use_passkey(guest, phone, counter=counter).status_code == 200
         told.append(len(store.users.read(ada.id).notices) - before)
-    assert told == [0, 0, 0, 0, 1, 1, 0]
-    assert acts_about(store, ada).count("user passkey-counter") == 2
+    assert told == [0, 0, 0, 0, 1, 1, 1, 1, 0]
+    assert acts_about(store, ada).count("user passkey-counter") == 4
     assert passkeys_of(store, ada)[0].counter == 9
 
 
 def test_sign_in_without_a_password_stores_no_hash_of_the_empty_one(store, guest, phone, ada):
+    """Nor one of a recovery code."""
     legacy = "pbkdf2:sha256:1000$salt$" + "0" * 64  # which a sign-in with the password replaces
+    codes = RecoveryActs(store, Actor(ada.id)).issue(ada.id)
     for kept in (legacy, ""):
         with store.users.edit(ada.id) as user:
             user.password_hash = kept
         assert use_passkey(guest, phone).status_code == 200
+        assert guest.sign_in(password=codes.pop()).status_code == 303
         assert store.users.read(ada.id).password_hash == kept
     assert guest.sign_in(password="").status_code == 403
 
@@ -575,6 +592,24 @@ def test_of_racing_uses_of_a_code_one_wins(storage):
     uses = [lambda: acts.use(ada.id, first)] * 8 + [lambda: acts.use(ada.id, second)] * 8
     assert sorted(race(*uses)) == [False] * 14 + [True] * 2
     assert count_codes(storage, ada.id) == CODES - 2
+
+
+def test_code_that_another_request_uses_meanwhile_does_nothing(
+    store, adas_browser, open_browser, codes, ada, monkeypatch
+):
+    acts, verify = RecoveryActs(store, Actor(ada.id)), passwords.verify_password
+
+    def use_meanwhile(kept_hash: str, password: str) -> bool:
+        assert acts.use(ada.id, password)
+        return verify(kept_hash, password)
+
+    monkeypatch.setattr(passwords, "verify_password", use_meanwhile)
+    browser = open_browser()
+    assert browser.sign_in(password=codes[0]).status_code == 403
+    assert not is_signed_in(browser)
+    fields = {"email": "new@example.org", "current_password": codes[1]}
+    assert adas_browser.post("/account/email", data=fields).status_code == 403
+    assert count_codes(store, ada.id) == CODES - 2
 
 
 def test_wrong_codes_are_counted_like_wrong_passwords(open_browser, codes, subtests):

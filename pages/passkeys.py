@@ -12,6 +12,7 @@ from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 from identity.context import base_url, get_storage
+from identity.letters import notify
 from identity.limits import ATTEMPTS_PER_ADDRESS, count_attempts, limits_of_address
 from identity.passkeys import (
     CEREMONY_TIME,
@@ -158,6 +159,7 @@ def add_passkey(player: User) -> Response | tuple:
     typed = request.form.get("name", "").strip()
     passkey.name = typed or model or f"Passkey on {browser}"
     passkey_acts(player).add(passkey)
+    notify(player, "passkey")
     if count_codes(get_storage(), player.id):
         return forms.redirect_with_notice("Passkey added.", "/account/security")
     return show_new_codes(player)

@@ -85,8 +85,6 @@ def check_sign_in(leads_to: str) -> Response:
             f"You are called {user.name} now. Sign in with that name. Your old name stays yours "
             f"until {format_time(former.expires, DATE)}."
         )
-    if mail_is_on() and user.email and not user.email_verified:
-        session["unconfirmed"] = UNCONFIRMED
     return redirect(leads_to, 303)
 
 
@@ -112,6 +110,8 @@ def complete_sign_in(
     # An app that always asks for the password must not push out the sessions of other browsers.
     if not start_session(user, password, replaced=session.get("id") if only else None):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
+    if mail_is_on() and user.email and not user.email_verified:
+        session["unconfirmed"] = UNCONFIRMED
 
 
 @sign_in.post("/sign-out")

@@ -4,6 +4,7 @@ import functools
 import json
 
 import pytest
+from authenticator import add_passkey, use_passkey
 from conftest import PASSWORD, Browser
 from forms import parse, problems_of, text_of
 from mail_server import MailServer, code_in, link_in, text_of_letter
@@ -407,6 +408,36 @@ def test_letters_on_changes(store, ada, browser, deliver):
     browser.post("/sign-out")
     browser.sign_in(password=NEW)
     assert deliver() == []  # this browser is known
+
+
+def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browser, deliver):
+    browser.sign_in()
+    deliver()
+    phone = add_passkey(browser)
+    [text] = deliver()
+    assert "A passkey was added to your account" in text
+    [code, *_] = parse(browser.post("/account/recovery-codes")).select("code")
+    assert open_browser().sign_in(password=code.text).status_code == 303
+    letters = "\n".join(deliver())
+    assert "One of your recovery codes" in letters and "in a browser that is new" in letters
+    assert use_passkey(open_browser(), phone).status_code == 200
+    [text] = deliver()
+    assert "in a browser that is new" in text
+
+
+def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
+    store, ada, browser, open_browser, deliver
+):
+    thief = open_browser()
+    thief.sign_in()
+    key = add_passkey(thief)
+    [code, *_] = parse(thief.post("/account/recovery-codes")).select("code")
+    deliver()
+    thief.post("/account/email", data={"email": "", "current_password": PASSWORD})
+    [old] = deliver()
+    assert set_password(browser, link=link_in(old)).status_code == 303
+    assert use_passkey(open_browser(), key).status_code == 404
+    assert open_browser().sign_in(password=code.text).status_code == 403
 
 
 def test_letters_about_sign_ins_can_be_turned_off(store, ada, browser, open_browser, deliver):

@@ -61,10 +61,14 @@ GROUPS = {  # what a page offers to choose, by the words with which acts begin
     "Levels and flairs": ("user mod-level", "flair"),
     "Reports and notes": ("report", "note"),
     "Sign-in links and deletions": ("user sign-in-link", "user sign-out", "user delete"),
-    "Lost passwords": ("user recovery-link", "user new-password", "user take-email-back"),
-    "Confirmed emails": ("user confirm-email",),
-    "Passkeys and recovery codes": (
-        *("user add-passkey", "user remove-passkey", "user passkey-counter"),
+    "Passwords, emails and passkeys": (
+        *("user recovery-link", "user new-password", "user confirm-email"),
+        *(
+            "user take-email-back",
+            "user add-passkey",
+            "user remove-passkey",
+            "user passkey-counter",
+        ),
         *("user remove-password", "user recovery-code"),
     ),
     "Apps": ("client",),

@@ -151,8 +151,8 @@ def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:
 # -- browsers in which a player was signed in before --------------------------------------------
 
 
-def note_browser(user: User) -> None:
-    """Let this browser remember that a player signed in here; tell the player if that is new."""
+def note_browser(user: User, tell: bool) -> None:
+    """Let this browser remember that a player signed in here; `tell` the player if that is new."""
     if not mail_is_on():
         return
     https = base_url().startswith("https:")
@@ -161,7 +161,7 @@ def note_browser(user: User) -> None:
         known = serializer("known browser").loads(request.cookies.get(name, ""), KNOWN_AGE)
     except BadSignature:
         known = []
-    if user.id not in known and not user.quiet_sign_ins:
+    if tell and user.id not in known and not user.quiet_sign_ins:
         notify(user, "sign-in")
     signed = serializer("known browser").dumps(
         [user.id, *(each for each in known if each != user.id)][:KNOWN_PLAYERS]

@@ -1,5 +1,6 @@
 """Letters: how they are composed, and the channel of the outbox that sends them."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from email.message import EmailMessage
@@ -10,9 +11,9 @@ from jinja2 import Environment, FileSystemLoader, Template
 
 from identity.letter import Letter, recovery_letter
 from identity.links import PASSWORD, codes_of, find_confirmed, issue_link
-from identity.outbox import MAIL, Channel, Paused
+from identity.outbox import MAIL, Channel, Paused, Refused
 from identity.settings import RESOURCES, parse_smtp_url
-from identity.smtp import Mailer
+from identity.smtp import Mailer, ascii_address
 from storage import Storage
 from storage.errors import StorageError
 from storage.kinds import OUTBOX
@@ -34,7 +35,10 @@ def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
     `config` has the settings. Nothing is encoded: links stay as they are (RFC 6152). Raises
     ValueError.
     """
-    message = EmailMessage(policy=SMTP.clone(cte_type="8bit"))
+    with contextlib.suppress(Refused):  # the server is not asked either
+        to = ascii_address(to)
+    policy = SMTP.clone(cte_type="8bit", utf8=not to.isascii())  # RFC 6531
+    message = EmailMessage(policy=policy)
     message["Subject"] = letter.subject
     message["From"] = formataddr((config["SITE_NAME"], config["MAIL_FROM"]))
     message["To"] = to
@@ -59,6 +63,7 @@ class Mail(Channel):
     """The channel of letters."""
 
     name = MAIL
+    poll = 0.25  # seconds: somebody waits for the letter
     delays = [60, 300, 1800, 7200]  # seconds
 
     def __init__(self, store: Storage, config: Mapping[str, str]) -> None:

@@ -20,7 +20,6 @@ from storage.records import now_ms
 from storage.repositories import new_time_id
 from storage.site_records import Message
 
-POLL = 0.25  # seconds between two looks at how many messages wait
 INTERVAL = 5  # seconds between two looks at what failed before
 KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages to the chat; further ones are dropped
@@ -60,6 +59,7 @@ class Channel:
     """A way in which messages are sent."""
 
     name: str
+    poll: float  # seconds between two looks at how many messages wait, where one process sends
     delays: list[int]  # seconds before each further try
 
     def send(self, message: Message) -> None:
@@ -111,6 +111,7 @@ class Sender:
         self._waiting = 0  # messages, at the last look
         self._next_look = self._paused_until = float("-inf")  # time.monotonic()
         self._pause = 1  # seconds
+        self._sent: set[str] = set()  # ids of messages that could not be removed
 
     def start(self) -> None:
         """Start the thread, once in a process."""
@@ -135,7 +136,7 @@ class Sender:
             try:
                 claim = self._store.lead(task)
                 if claim is not None:
-                    pause = POLL if claim == 0 else 1.0
+                    pause = self._channel.poll if claim == 0 else max(self._channel.poll, 1.0)
                     self.send_due(claim, always=False)
             except StorageError as error:
                 LOG.warning("the outbox cannot be read: %s", error)
@@ -192,7 +193,9 @@ class Sender:
                 return True
             if message.good_until and message.good_until <= now_ms():
                 raise Refused("Its link has expired.")
-            self._channel.send(message)
+            if message.id not in self._sent:
+                self._channel.send(message)
+                self._sent.add(message.id)
         except NotFound:  # another sender was faster
             return True
         except NotSent as error:
@@ -200,7 +203,8 @@ class Sender:
                 self._note_failure(kept, error)
             return not error.stops_channel
         with contextlib.suppress(NotFound):
-            outbox.delete(message.id)
+            outbox.delete(message.id)  # if that fails, later: it is not sent again
+        self._sent.discard(message.id)
         self._pause = 1
         return True
 

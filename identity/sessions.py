@@ -139,8 +139,7 @@ def start_session(
     session.clear()
     session.update(user=user.id, id=entry.id)
     session.permanent = True
-    if new_hash is None:  # otherwise there is a letter about the password
-        note_browser(user)
+    note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True
 
 

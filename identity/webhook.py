@@ -102,6 +102,7 @@ class Chat(Channel):
     """The channel of the chat's messages; with `private` it may be in this network."""
 
     name = CHAT
+    poll = 5.0  # seconds
     delays = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds
 
     def __init__(self, store: Storage, site: str, private: bool) -> None:

@@ -58,7 +58,8 @@ def show_recovery() -> str:
 
 def recovery_page(problems: dict[str, str]) -> str:
     """Return the page where a letter is asked for, or the code of one is typed."""
-    asked = find_asked(PASSWORD) if "again" not in request.args else None
+    is_asking = "again" in request.args or (problems and request.path == "/recover")
+    asked = None if is_asking else find_asked(PASSWORD)
     email = request.form.get("email", "")
     return render_page(
         "recover.html", None, asked=asked, mail=mail_is_on(), email=email, problems=problems

@@ -11,8 +11,7 @@ function takeSecret() {
   form.elements.link.value = secret;
   form.querySelector("[data-paste]").hidden = true;
   form.querySelector("[data-opened]").hidden = false;
-  form.closest("details").open = true;
-  form.closest("details").querySelector("summary").hidden = true;
+  form.closest("details")?.replaceWith(form);
   for (const each of document.querySelectorAll("[data-without-link]")) each.hidden = true;
   form.querySelector("button").focus();
 }

@@ -27,6 +27,7 @@ class MailServer:
         self.letters: list[EmailMessage] = []
         self.recipients: list[str] = []
         self.replies: dict[str, str] = {}
+        self.extended = True  # it takes addresses outside ASCII (RFC 6531)
         self.greeting_name = ""  # what the client calls itself
         self.connections = 0
         self.pauses: dict[str, float] = {}  # seconds before the reply to a command
@@ -42,7 +43,7 @@ class MailServer:
 
         def factory(_: Controller) -> SMTP:
             with warnings.catch_warnings(action="ignore"):  # about passwords without TLS
-                return SMTP(self, **options)
+                return SMTP(self, enable_SMTPUTF8=self.extended, **options)
 
         controller = type("Server", (Controller,), {"factory": factory})
         self._controller = controller(

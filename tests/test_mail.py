@@ -14,6 +14,7 @@ from identity.letter import Letter
 from identity.mail import Mail, compose, new_mailer
 from identity.outbox import MAIL, Paused, Refused, Sender, new_message
 from identity.settings import SettingError, parse_smtp_url, read_settings
+from storage.errors import StorageFailed
 from storage.kinds import OUTBOX, given_up_of, waiting_queues
 from storage.records import now_ms
 
@@ -96,6 +97,46 @@ def test_header_cannot_be_injected():
         compose(CONFIG, "ada@example.org\r\nBcc: eve@example.org", LETTER)
     with pytest.raises(ValueError):
         compose(CONFIG | {"SITE_NAME": "x\nBcc: eve@example.org"}, "ada@example.org", LETTER)
+
+
+@pytest.mark.parametrize(
+    ("to", "header"),
+    [
+        ("ada@müller.example", b"To: ada@xn--mller-kva.example\r\n"),
+        ("zoë@example.org", "To: zoë@example.org\r\n".encode()),  # RFC 6531
+    ],
+)
+def test_recipient_outside_ascii(to, header):
+    assert header in compose(CONFIG, to, LETTER).encode()
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_local_part_outside_ascii_needs_a_server_that_takes_it(
+    storage, put, mail_server, extended, monkeypatch
+):
+    monkeypatch.setattr(mail_server, "extended", extended)
+    put("zoë@example.org")
+    Sender(storage, Mail(storage, config_of(mail_server.url()))).send_due(0)
+    assert mail_server.recipients == ["zoë@example.org"] * extended
+    assert ["outside ASCII" in each.problem for each in given_up(storage)] == [True] * (
+        not extended
+    )
+
+
+def test_letter_that_cannot_be_removed_is_not_sent_again(storage, sender, mail_server, put):
+    put()
+    delete = type(storage.records(OUTBOX)).delete
+
+    def fail(*_: object) -> None:
+        raise StorageFailed("the disk")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(storage.records(OUTBOX)), "delete", fail)
+        with pytest.raises(StorageFailed):
+            sender.send_due(0)
+    assert delete is type(storage.records(OUTBOX)).delete
+    sender.send_due(0)
+    assert len(mail_server.letters) == 1 and waiting(storage) == []
 
 
 def test_own_name_is_valid_for_an_address():

@@ -115,9 +115,9 @@ def notify(user: User, kind: str) -> None:
     """
     if not (mail_is_on() and user.email_verified):
         return
-    subject = f"{kind} {user.id}"
     try:
-        get_storage().attempts.count("notices", subject, NOTICES_AN_HOUR, HALF_AN_HOUR)
+        about = f"{kind} {user.id}"
+        get_storage().attempts.count("notices", about, NOTICES_AN_HOUR, HALF_AN_HOUR)
     except (TooManyAttempts, StorageError) as error:
         return current_app.logger.warning("a letter is dropped: %s", error)
     site, (subject, sentence) = current_app.config["SITE_NAME"], NOTICES[kind]

@@ -11,10 +11,15 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 import requests
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
-from waiting import PATIENCE
+from mail_server import MailServer
+from waiting import PATIENCE, wait_until
 
+from identity.letter import Letter
 from identity.limits import ATTEMPTS_PER_NAME
+from identity.mail import compose
+from identity.outbox import MAIL, new_message
 from storage import Storage, open_storage
+from storage.kinds import OUTBOX, waiting_queues
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Grant
 
 from .load import CALLBACK, OWN_PAGE, two_servers
@@ -215,3 +220,18 @@ def test_racing_demotions_keep_an_administrator(servers, store):
     # The second is refused as the last administrator, or as no administrator any more.
     assert statuses.count(303) == 1 and max(statuses) < 500, statuses
     assert len(store.users.administrators()) == 1
+
+
+def test_two_machines_send_each_letter_once(url, store):
+    mail_server = MailServer()
+    config = {"SMTP_URL": mail_server.url(), "MAIL_FROM": "site@games.example"}
+    letter = Letter("Hello", ["Hello."], "https://id.example.org/", "Open the site")
+    with running_server(STORAGE=url, **config), running_server(STORAGE=url, **config):
+        for number in range(40):
+            to = f"p{number}@example.org"
+            body = compose(config | {"SITE_NAME": "Games"}, to, letter)
+            store.records(OUTBOX).add(new_message(MAIL, "password", body, to=to))
+        outbox = store.records(OUTBOX)
+        wait_until(lambda: not any(outbox.page("queue", each) for each in waiting_queues(MAIL)))
+    mail_server.close()
+    assert len(mail_server.recipients) == len(set(mail_server.recipients)) == 40

@@ -86,7 +86,9 @@ class Link(NamedTuple):
 
 def _state(purpose: str, user: User) -> str:
     """Return the digest of what a link is about; the link ends when it changes."""
-    about = user.password_hash if purpose == PASSWORD else str(user.email_verified)
+    # A player may remove the password that a link set: then the sign-in with it ends the link.
+    password = user.password_hash or str(user.last_sign_in)
+    about = password if purpose == PASSWORD else str(user.email_verified)
     return digest_of(f"{about}\n{user.email}", length=12)
 
 

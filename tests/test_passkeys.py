@@ -27,6 +27,7 @@ from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
 from identity import passkeys, passwords
 from identity.actors import Actor
 from identity.limits import ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_NAME
+from identity.links import issue_sign_in_link
 from identity.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
 from identity.passwords import hash_password
 from identity.recovery import CODES, RecoveryActs, count_codes
@@ -477,6 +478,19 @@ def test_racing_removals_leave_two_passkeys(storage):
     removed = race(*[functools.partial(remove, number) for number in range(6)])
     assert sorted(removed) == [False] * 2 + [True] * 4
     assert len(passkeys_of(storage, ada)) == 2
+
+
+def test_used_link_stays_used_without_a_password(store, adas_browser, phone, ada, open_browser):
+    """The password that it set was removed: the player has none again, as when it was made."""
+    add_passkey(adas_browser)
+    assert adas_browser.post("/account/password/remove").status_code == 303
+    link = issue_sign_in_link(store, "", store.users.read(ada.id))
+    used = {"link": link, "new_password": "a wholly different phrase"}
+    assert adas_browser.post("/recover/password", data=used).status_code == 303
+    assert adas_browser.post("/account/password/remove").status_code == 303
+    thief = open_browser()
+    assert thief.post("/recover/password", data=used).status_code == 403
+    assert not is_signed_in(thief) and store.users.read(ada.id).password_hash == ""
 
 
 def test_passkey_of_another_player_cannot_be_removed(store, phone, enter, ada):

@@ -13,7 +13,7 @@ import ipaddress
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -29,6 +29,7 @@ from storage.records import Passkey, User, now_ms
 PASSKEYS_EACH = 20  # of one player
 CEREMONY_TIME = 300  # seconds between the options and the authenticator's answer
 ALGORITHMS = (-7, -8, -257)  # ES256, EdDSA and RS256, which 5.4 recommends, of RFC 9053 2
+VERIFIED = {"userVerification": "required"}  # the player, by a fingerprint, say
 LONGEST_ID = 1023  # bytes: 7.1 step 25
 LONGEST_KEY = 1024  # bytes; one of RSA with 4,096 bits has 530
 BYTES = ("clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle")
@@ -118,34 +119,28 @@ def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | Non
 
 
 def creation_options(
-    user: User, handle: str, existing: list[Passkey], challenge: str, rp: Mapping[str, str]
+    user: User, handle: str, existing: list[Passkey], challenge: str, rp: dict[str, str]
 ) -> dict:
     """Return PublicKeyCredentialCreationOptionsJSON (5.1.8). `rp` has the `id` and the `name`."""
     return {
-        "rp": dict(rp),
+        "rp": rp,
         "user": {"id": handle, "name": user.name, "displayName": user.name},
         "challenge": challenge,
         "pubKeyCredParams": [{"type": "public-key", "alg": each} for each in ALGORITHMS],
         "timeout": CEREMONY_TIME * 1000,
         "excludeCredentials": [describe_credential(each) for each in existing],
-        "authenticatorSelection": {
-            "residentKey": "required",
-            "requireResidentKey": True,  # of Level 1
-            "userVerification": "required",
-        },
+        # requireResidentKey is of Level 1.
+        "authenticatorSelection": {"residentKey": "required", "requireResidentKey": True}
+        | VERIFIED,
         "attestation": "none",
     }
 
 
 def request_options(allowed: list[Passkey], challenge: str, rp_id: str) -> dict:
     """Return PublicKeyCredentialRequestOptionsJSON (5.1.9); with none `allowed`, any will do."""
-    return {
-        "challenge": challenge,
-        "timeout": CEREMONY_TIME * 1000,
-        "rpId": rp_id,
-        "allowCredentials": [describe_credential(each) for each in allowed],
-        "userVerification": "required",
-    }
+    credentials = [describe_credential(each) for each in allowed]
+    options = {"challenge": challenge, "timeout": CEREMONY_TIME * 1000, "rpId": rp_id}
+    return options | {"allowCredentials": credentials} | VERIFIED
 
 
 def describe_credential(passkey: Passkey) -> dict:
@@ -226,19 +221,11 @@ def verify_registration(
         raise ValueError("a key that was not asked for")
     if data.is_backed_up() and not data.is_backup_eligible():  # 7.1 step 18
         raise ValueError("backed up, and not eligible")
-    passkey = Passkey(
-        hashlib.sha256(credential.credential_id).hexdigest(),
-        user_id,
-        handle,
-        answer["rawId"],
-        encode(key),
-        rp_id,
-        name="",
-        created=now_ms(),
-        counter=data.counter,
-        synced=data.is_backed_up(),
-        transports=[each for each in TRANSPORTS if each in answer["transports"]],
-    )
+    passkey_id, sent = hashlib.sha256(credential.credential_id).hexdigest(), answer["transports"]
+    key_and_host = answer["rawId"], encode(key), rp_id
+    passkey = Passkey(passkey_id, user_id, handle, *key_and_host, name="", created=now_ms())
+    passkey.counter, passkey.synced = data.counter, data.is_backed_up()
+    passkey.transports = [each for each in TRANSPORTS if each in sent]
     return passkey, MODELS.get(credential.aaguid.hex(), "")
 
 

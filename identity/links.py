@@ -21,7 +21,7 @@ from identity.signing import digest_of, serializer
 from storage import Storage
 from storage.errors import DamagedRecord, NoSuchUser
 from storage.names import EMAIL_KEPT_DAYS
-from storage.records import FormerEmail, User, now_ms
+from storage.records import CLOCK_TOLERANCE, FormerEmail, User, now_ms
 
 LINK_MAX_AGE = 3600  # seconds
 PASSWORD, CONFIRMATION = "sign-in link", "confirmation"  # purposes
@@ -70,8 +70,11 @@ def ask(purpose: str, address: str) -> Asked:
 
 def find_asked(purpose: str) -> Asked | None:
     """Return what this browser asked for in the last hour, or None."""
-    asked = session.get(purpose) and Asked(*session[purpose])
-    return asked if asked and 0 <= now_ms() - asked.time < LINK_MAX_AGE * 1000 else None
+    if purpose not in session:
+        return None
+    asked = Asked(*session[purpose])
+    age = (now_ms() - asked.time) / 1000  # below 0 if another machine's clock is ahead
+    return asked if -CLOCK_TOLERANCE <= age < LINK_MAX_AGE else None
 
 
 # -- links --------------------------------------------------------------------------------------

@@ -174,7 +174,8 @@ def load_application(listener: socket.socket, keep_alive: float, target: str) ->
     start_thread(stop_without_master, os.getppid())
     module, _, name = target.partition(":")
     requests.application = getattr(import_module(module), name)
-    requests.application.senders.start()
+    if senders := getattr(requests.application, "senders", None):
+        senders.start()
     # granian adds the environment to each WSGI environ, where a variable would look like a header.
     for variable in [each for each in os.environ if each.startswith(("HTTP_", "CONTENT_"))]:
         del os.environ[variable]
@@ -198,7 +199,8 @@ def stop_worker(
         time.sleep(left)
     stop_accepting(listener)
     time.sleep(FIRST_REQUEST)
-    requests.application.senders.stop()
+    if senders := getattr(requests.application, "senders", None):
+        senders.stop()
     stop.set()
     time.sleep(STOP_TIMEOUT)
     os._exit(1)  # open requests take too long

@@ -168,8 +168,9 @@ worker_class = Worker
 
 
 def post_worker_init(worker) -> None:
-    """Start the threads of a worker that send messages."""
-    worker.wsgi.senders.start()
+    """Start the threads of a worker that send messages; other applications have none."""
+    if senders := getattr(worker.wsgi, "senders", None):
+        senders.start()
 
 
 def worker_exit(server, worker) -> None:

@@ -127,12 +127,15 @@ class Entries:
             finally:
                 disk.remove_file(temporary)
         else:
-            while not os.path.lexists(path):
+            is_there = False  # not lexists(): where that fails, on a broken disk, it says no
+            while not is_there:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(folder, 0o700)
                 # Of several locks, the holder of another may just have removed the empty folder.
-                with contextlib.suppress(FileExistsError, FileNotFoundError), disk.created(path):
-                    pass
+                with contextlib.suppress(FileNotFoundError):
+                    with contextlib.suppress(FileExistsError), disk.created(path):
+                        pass
+                    is_there = True
             if durable:
                 disk.sync_folder(os.path.dirname(folder))
         if durable:

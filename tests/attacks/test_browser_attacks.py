@@ -226,7 +226,7 @@ def test_one_time_link_is_not_sent_as_referer(game: Game, browse):
             page = browse()
             printed = server.command_output(*command.split()).split()
             page.goto(next(word for word in printed if word.startswith("http")))
-            assert page.evaluate("location.search.length") > 40
+            assert "?" in page.url or page.locator("[name=link]").input_value()
             with page.context.expect_page() as opened:
                 page.get_by_role("link", name="Privacy and contact").click(modifiers=["Control"])
             expect(opened.value).to_have_title("About")

@@ -30,3 +30,12 @@ def test_racing_edits_keep_their_entries(store):
     for each in threads:
         each.join()
     assert problems == [] and entries.values(key) == []
+
+
+def test_entry_on_a_broken_disk_holds_nobody(store, monkeypatch):
+    """It is there, and nothing more can be known of it."""
+    entries, key = Entries(store.layout, USERS), USERS.key("suspended")
+    entries.put(key, DAY, 1)
+    monkeypatch.setattr("os.path.lexists", lambda path: False)  # its answer to every error
+    entries.put(key, DAY, 1)
+    assert entries.members(key, DAY) == [1]

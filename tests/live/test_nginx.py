@@ -491,7 +491,7 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
                 assert refused.status == 403
                 assert method == "HEAD" or b"This is not allowed." in refused.body
     own = FORM | {"Sec-Fetch-Site": "same-origin"}
-    assert visitor.send_request("POST", "/recover/password", b"", own).status == 403
+    assert visitor.send_request("POST", "/recover/password", b"", own).status == 400
     assert visitor.send_request("GET", "/oauth/authorize", headers=FOREIGN_LINK).status == 400
     # Negative control: these count. Clients post to the token endpoint from any site.
     assert len(send_until_refused(visitor, "POST", "/recover/password", own)) < 40

@@ -5,6 +5,7 @@ import email.policy
 import os
 import pwd
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import requests
 from mail_server import link_in, text_of_letter
 from waiting import wait_until
 
-from .running import ANSWER_TIMEOUT, RunningServer, running_server
+from .running import ANSWER_TIMEOUT, MEMORY, RunningServer, running_server
 
-pytestmark = pytest.mark.postfix
+pytestmark = [pytest.mark.postfix, pytest.mark.xdist_group("postfix")]
 
 PORT = 2525
 MAIN = """
@@ -66,11 +67,18 @@ def run(*command: object, **options) -> None:
 
 
 @pytest.fixture(scope="module")
-def postfix(tmp_path_factory) -> Iterator[Path]:
-    """A Postfix at PORT; the folder of its files."""
-    folder = tmp_path_factory.mktemp("postfix")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+def postfix() -> Iterator[Path]:
+    """A Postfix at PORT; the folder of its files, which all its users can reach."""
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="identity-postfix-") as name:
+        Path(name).chmod(0o755)
+        prepare(Path(name))
+        run("postfix", "-c", name, "start")
+        yield Path(name)
+        run("postfix", "-c", name, "stop")
+
+
+def prepare(folder: Path) -> None:
+    """Write the configuration, the certificate and the password."""
     nobody, mailer = pwd.getpwnam("nobody"), pwd.getpwnam("postfix")
     values = {"folder": folder, "uid": nobody.pw_uid, "gid": nobody.pw_gid, "port": PORT}
     (folder / "main.cf").write_text(MAIN.format(**values))
@@ -88,9 +96,6 @@ def postfix(tmp_path_factory) -> Iterator[Path]:
     (folder / "sasl" / "smtpd.conf").write_text(f"{settings}mech_list: PLAIN LOGIN\n")
     run("saslpasswd2", "-p", "-c", "-f", folder / "sasldb", "-u", "localhost", "site", input="a/b")
     os.chown(folder / "sasldb", mailer.pw_uid, mailer.pw_gid)
-    run("postfix", "-c", folder, "start")
-    yield folder
-    run("postfix", "-c", folder, "stop")
 
 
 @pytest.fixture(scope="module")

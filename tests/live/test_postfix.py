@@ -14,11 +14,10 @@ import requests
 from mail_server import link_in, text_of_letter
 from waiting import wait_until
 
-from .running import ANSWER_TIMEOUT, MEMORY, RunningServer, running_server
+from .running import ANSWER_TIMEOUT, MEMORY, RunningServer, free_port, running_server
 
-pytestmark = [pytest.mark.postfix, pytest.mark.xdist_group("postfix")]
+pytestmark = pytest.mark.postfix
 
-PORT = 2525
 MAIN = """
 compatibility_level = 3.6
 queue_directory = {folder}/queue
@@ -67,20 +66,21 @@ def run(*command: object, **options) -> None:
 
 
 @pytest.fixture(scope="module")
-def postfix() -> Iterator[Path]:
-    """A Postfix at PORT; the folder of its files, which all its users can reach."""
+def postfix() -> Iterator[tuple[Path, int]]:
+    """The folder of a Postfix, which all its users can reach, and its port."""
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="identity-postfix-") as name:
         Path(name).chmod(0o755)
-        prepare(Path(name))
+        port = free_port()
+        prepare(Path(name), port)
         run("postfix", "-c", name, "start")
-        yield Path(name)
+        yield Path(name), port
         run("postfix", "-c", name, "stop")
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, port: int) -> None:
     """Write the configuration, the certificate and the password."""
     nobody, mailer = pwd.getpwnam("nobody"), pwd.getpwnam("postfix")
-    values = {"folder": folder, "uid": nobody.pw_uid, "gid": nobody.pw_gid, "port": PORT}
+    values = {"folder": folder, "uid": nobody.pw_uid, "gid": nobody.pw_gid, "port": port}
     (folder / "main.cf").write_text(MAIN.format(**values))
     (folder / "master.cf").write_text(MASTER.format(**values))
     for name in ("queue", "mail/ada", "data", "sasl"):
@@ -99,35 +99,38 @@ def prepare(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(postfix: Path) -> Iterator[RunningServer]:
-    settings = {"SMTP_URL": f"smtp://site:a%2Fb@localhost:{PORT}", "MAIL_FROM": "site@games.test"}
+def server(postfix: tuple[Path, int]) -> Iterator[RunningServer]:
+    folder, port = postfix
+    settings = {"SMTP_URL": f"smtp://site:a%2Fb@localhost:{port}", "MAIL_FROM": "site@games.test"}
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SSL_CERT_FILE", str(postfix / "cert.pem"))
+        environment.setenv("SSL_CERT_FILE", str(folder / "cert.pem"))
         with running_server(**settings) as server:
             yield server
 
 
-def test_letter_arrives_through_postfix(server: RunningServer, postfix: Path):
+def test_letter_arrives_through_postfix(server: RunningServer, postfix: tuple[Path, int]):
+    folder, _ = postfix
     email_address = "ada@games.test"
     user = server.add_user("ada", email_address)
     server.open_storage().users.change_email(user["id"], email_address, verified=True)
     requests.post(f"{server.address}/recover", {"email": email_address}, timeout=ANSWER_TIMEOUT)
-    box = postfix / "mail/ada/new"
-    wait_until(lambda: box.exists() and any(box.iterdir()), None, (postfix / "log").read_text)
+    box = folder / "mail/ada/new"
+    wait_until(lambda: box.exists() and any(box.iterdir()), None, (folder / "log").read_text)
     [path] = box.iterdir()
     letter = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
     assert letter["Received"] and "ESMTPSA" in letter["Received"]  # RFC 3848: TLS, password
     assert link_in(text_of_letter(letter)).startswith(f"{server.address}/recover#")
 
 
-def test_command_says_what_is_wrong(server: RunningServer, postfix: Path):
+def test_command_says_what_is_wrong(server: RunningServer, postfix: tuple[Path, int]):
+    _, port = postfix
     printed = server.command_output("mail", "test", "ada@games.test")
     assert "> STARTTLS" in printed and "> AUTH ***" in printed and "a/b" not in printed
     for url, problem in (
-        (f"smtp://site:wrong@localhost:{PORT}", "refused the user and the password: 535"),
-        (f"smtp://localhost:{PORT}", "refused the letter: 554"),
-        (f"smtp://site:a%2Fb@127.0.0.1:{PORT}", "use the name in its certificate"),
-        (f"smtps://site:a%2Fb@localhost:{PORT}", "smtps:// is TLS at once"),
+        (f"smtp://site:wrong@localhost:{port}", "refused the user and the password: 535"),
+        (f"smtp://localhost:{port}", "refused the letter: 554"),
+        (f"smtp://site:a%2Fb@127.0.0.1:{port}", "use the name in its certificate"),
+        (f"smtps://site:a%2Fb@localhost:{port}", "smtps:// is TLS at once"),
         ("smtp://localhost:1", "cannot be reached"),
     ):
         server.settings["SMTP_URL"] = url

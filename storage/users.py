@@ -246,7 +246,8 @@ class Users(Records[User]):
     def before_save(self, user: User, before: dict) -> None:
         if unique_key(before["name"]) != unique_key(user.name):
             self.former_names.keep(before["name"], user.id)
-        if before["email_verified"] and unique_key(before["email"]) != unique_key(user.email):
+        # Another spelling, too: it has to be confirmed, and the next address would keep nothing.
+        if before["email_verified"] and before["email"] != user.email:
             self.former_emails.keep(before["email"], user.id)
         if user.grants:
             user.keep_grants(self.clients.existing(user.grants).__contains__)

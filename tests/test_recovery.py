@@ -488,6 +488,22 @@ def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_bro
     assert store.users.read(ada.id).email == EMAIL
 
 
+def test_way_back_outlives_another_spelling_of_the_address(
+    store, ada, bob, browser, open_browser, deliver
+):
+    """A thief would else change the letters of the address first, which confirms nothing."""
+    thief, change = open_browser(), {"current_password": PASSWORD}
+    thief.sign_in()
+    deliver()
+    thief.post("/account/email", data=change | {"email": EMAIL.upper()})
+    old, _ = sorted_letters(deliver())
+    thief.post("/account/email", data=change | {"email": "thief@example.org"})
+    with pytest.raises(EmailTaken):
+        store.users.change_email(bob.id, EMAIL)
+    assert set_password(browser, link=link_in(old)).status_code == 303
+    assert store.users.read(ada.id).email == EMAIL
+
+
 def test_way_back_ends_after_three_days(store, ada, bob, browser, deliver, clock):
     browser.sign_in()
     browser.post("/account/email", data={"email": "", "current_password": PASSWORD})

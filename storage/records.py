@@ -293,6 +293,7 @@ class FormerEmail:
     id: str  # the SHA-256 of the address's unique key
     user_id: int
     expires: int
+    since: int  # when it was replaced first: whoever had it comes before those who came later
 
 
 @dataclass(slots=True)

@@ -333,8 +333,7 @@ class FormerNames(Records[FormerName]):
         """Keep a name that a player gives up; the caller holds the lock of names."""
         key = unique_key(name)
         if key.isprintable() and not re.fullmatch("player[0-9]+", key):  # these are reserved
-            expires = now_ms() + NAME_KEPT_DAYS * DAY_MS
-            self.put(FormerName(sha256(key), user_id, expires))
+            self.put(FormerName(sha256(key), user_id, now_ms() + NAME_KEPT_DAYS * DAY_MS))
 
 
 class FormerEmails(Records[FormerEmail]):
@@ -358,13 +357,14 @@ class FormerEmails(Records[FormerEmail]):
 
     def keep(self, email: str, user_id: int) -> None:
         """Keep an address that is replaced; the caller holds the lock of addresses."""
-        expires = now_ms() + EMAIL_KEPT_DAYS * DAY_MS
-        self.put(FormerEmail(sha256(unique_key(email)), user_id, expires))
+        key, now = sha256(unique_key(email)), now_ms()
+        since = [each.since for each in self.page("player", str(user_id)) if each.id == key]
+        self.put(FormerEmail(key, user_id, now + EMAIL_KEPT_DAYS * DAY_MS, *(since or [now])))
 
     def end(self, kept: FormerEmail) -> None:
         """Free an address that its player took back, and those that replaced it since."""
         for each in self.page("player", str(kept.user_id)):
-            if each.expires >= kept.expires:
+            if each.since >= kept.since:
                 with contextlib.suppress(NotFound):
                     self.delete(each.id)
 

@@ -26,7 +26,7 @@ SAMPLES = {
     "user_notes": lambda: Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
     "outbox": lambda: Message("0" * 15 + "-00000000", "chat", "player", "", 5, 6),
     "handles": lambda: Handle("ada", 1),
-    "former_emails": lambda: FormerEmail("0" * 64, 1, 5),
+    "former_emails": lambda: FormerEmail("0" * 64, 1, 5, 4),
     "former_names": lambda: FormerName("0" * 64, 1, 5),
     "covers": lambda: Cover(f"{'c' * 24}-5", "c" * 24, "", ""),
     "reports": lambda: Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),

@@ -488,6 +488,30 @@ def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_bro
     assert store.users.read(ada.id).email == EMAIL
 
 
+def test_first_address_comes_first_also_if_it_was_confirmed_again(
+    store, ada, browser, open_browser, deliver, clock
+):
+    """The player changed the address by the form, so the thief had a way back as well."""
+    thief, change = open_browser(), {"current_password": PASSWORD}
+    browser.sign_in()
+    thief.sign_in()
+    deliver()
+    texts = []
+    for who, email in ((thief, "thief@example.org"), (browser, EMAIL), (thief, "")):
+        clock.shift(1)
+        who.post("/account/email", data=change | {"email": email})
+        old, *new = sorted_letters(deliver())
+        texts.append(old)
+        if new:
+            who.post("/confirm", data={"link": link_in(*new)})
+    old, thiefs, _ = texts
+    clock.shift(1)
+    assert set_password(thief, link=link_in(thiefs)).status_code == 303
+    assert set_password(browser, link=link_in(old)).status_code == 303
+    assert set_password(thief, link=link_in(thiefs)).status_code == 403
+    assert store.users.read(ada.id).email == EMAIL
+
+
 def test_way_back_outlives_another_spelling_of_the_address(
     store, ada, bob, browser, open_browser, deliver
 ):

@@ -215,7 +215,7 @@ RECORDS = {
         Handle("ada", 1),
         OpenIdKey("k" * 43, "modulus", "key", 5, 6),
         FormerName("0" * 64, 1, 5),
-        FormerEmail("0" * 64, 1, 5),
+        FormerEmail("0" * 64, 1, 5, 4),
         Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5, transports=["usb"]),
         RecoveryCodes(1, ["0" * 64], 5),
         Cover(f"{'a' * 24}-5", "a" * 24, "", ""),

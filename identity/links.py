@@ -20,13 +20,13 @@ from identity.rights import may_moderate
 from identity.signing import digest_of, serializer
 from storage import Storage
 from storage.errors import DamagedRecord, NoSuchUser
-from storage.names import EMAIL_KEPT_DAYS
+from storage.names import EMAIL_KEPT_DAYS, unique_key
 from storage.records import CLOCK_TOLERANCE, FormerEmail, User, now_ms
 
 LINK_MAX_AGE = 3600  # seconds
 PASSWORD, CONFIRMATION = "sign-in link", "confirmation"  # purposes
-CODE_TRIES = 5  # for one letter
-CODE_TRIES_A_DAY = 20  # for one player: somebody may ask for letters again and again
+CODE_TRIES = 5  # for one letter, and as many with its link
+CODE_TRIES_A_DAY = 20  # for one address: somebody may ask for letters again and again
 
 
 # -- the first account --------------------------------------------------------------------------
@@ -160,14 +160,20 @@ def codes_of(store: Storage, purpose: str, user: User, browser: str) -> list[str
     return [f"{int.from_bytes(each[:8]) % 10**6:06d}" for each in digests]
 
 
-def is_right_code(store: Storage, purpose: str, user: User | None, browser: str, code: str) -> bool:
+def is_right_code(
+    store: Storage, purpose: str, user: User | None, browser: str, code: str, email: str | None
+) -> bool:
     """Return True for the code of a letter. The attempt counts before it is looked at.
 
-    Without a user it takes as long. Raises TooManyAttempts.
+    `email` is the address of the letter, None if the code stands beside its link. These attempts
+    count apart: whoever asked for the letter can use up the others. Without a user all is the same.
+    Raises TooManyAttempts.
     """
-    limits = [AttemptLimit("code of", f"{purpose} {browser}", CODE_TRIES, LINK_MAX_AGE)]
-    if user:
-        limits.append(AttemptLimit("code for", str(user.id), CODE_TRIES_A_DAY, DAY // 2))
+    of = f"link of {user.id}" if email is None else unique_key(email)
+    limits = [
+        AttemptLimit("code of", f"{purpose} {browser} {of}", CODE_TRIES, LINK_MAX_AGE),
+        AttemptLimit("code for", f"{purpose} {of}", CODE_TRIES_A_DAY, DAY // 2),
+    ]
     count_attempts(store, limits)
     typed = "".join(filter(str.isdigit, code)).encode()
     codes = codes_of(store, purpose, user or User(0, "", "", ""), browser)

@@ -156,21 +156,22 @@ def read_user_by_code(found: Link | None) -> User:
     Nothing else in the request names a player. Raises FormRefused.
     """
     if found:
-        user, browser = found
+        (user, browser), email = found, None
     elif asked := find_asked(PASSWORD):
-        user, browser = find_confirmed(get_storage(), asked.address), asked.browser
+        email, browser = asked.address, asked.browser
+        user = find_confirmed(get_storage(), email)
     else:
         raise forms.FormRefused({"link": "Paste the whole link."})
-    require_code(PASSWORD, user, browser)
+    require_code(PASSWORD, user, browser, email)
     return user
 
 
-def require_code(purpose: str, user: User | None, browser: str) -> None:
-    """Raise FormRefused unless the form has the `code` of a letter."""
+def require_code(purpose: str, user: User | None, browser: str, email: str | None) -> None:
+    """Raise FormRefused unless the form has the `code` of a letter, as in `is_right_code`."""
     code = request.form.get("code", "")
     forms.refuse_problems(code=None if code else "Type the code of the letter.")
     with forms.as_form_errors("code"):
-        if not is_right_code(get_storage(), purpose, user, browser, code):
+        if not is_right_code(get_storage(), purpose, user, browser, code, email):
             raise forms.FormRefused({"code": WRONG_CODE}, 403)
 
 
@@ -215,7 +216,7 @@ def confirm_email(link: str) -> Response:
         problem = UNKNOWN_LINK if link else "Paste the whole link."
         raise forms.FormRefused({"link": problem}, 403 if link else 400)
     if not (link and player and player.id == found.user.id):
-        require_code(CONFIRMATION, *found)
+        require_code(CONFIRMATION, *found, email=None if link else found.user.email)
     if found.user.suspended:
         suspension = forms.describe_own_suspension(found.user.suspension)
         raise forms.FormRefused({"form": suspension}, 403)

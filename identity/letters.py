@@ -45,9 +45,12 @@ NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the 
 }
 
 
-def count_letter(email: str) -> None:
-    """Count a letter that somebody asks for. Raises TooManyAttempts."""
-    key = unique_key(email)
+def count_letter(purpose: str, email: str) -> None:
+    """Count a letter that somebody asks for. Raises TooManyAttempts.
+
+    An address gets those of one purpose alone, so that asking for the others uses up nothing.
+    """
+    key = f"{purpose} {unique_key(email)}"
     address, window = request.remote_addr, HALF_AN_HOUR
     limits = limits_of_address(address, "letters from", LETTERS_OF_NETWORK, window=window)
     limits.append(AttemptLimit("letters to", key, LETTERS_AN_HOUR, window))
@@ -74,6 +77,10 @@ def ask_confirmation(user: User) -> bool:
     """Send a letter that asks a player to confirm the address; False after too many letters."""
     if not mail_is_on() or not user.email or user.email_verified:
         return False
+    try:
+        count_letter(CONFIRMATION, user.email)
+    except TooManyAttempts:
+        return False  # what this browser asked for before stays good
     store, asked = get_storage(), ask(CONFIRMATION, user.email)
     site = current_app.config["SITE_NAME"]
     text = issue_link(store, CONFIRMATION, user, asked.browser)
@@ -85,10 +92,6 @@ def ask_confirmation(user: User) -> bool:
         codes_of(store, CONFIRMATION, user, asked.browser)[0],
         ("The link works once, for an hour.", "Was that not you? Ignore this letter."),
     )
-    try:
-        count_letter(user.email)
-    except TooManyAttempts:
-        return False
     _post("confirmation", user.email, letter, good_for=LINK_MAX_AGE * 1000)
     return True
 

@@ -77,7 +77,7 @@ def ask_for_letter() -> Response:
     email = request.form.get("email", "").strip()
     forms.refuse_problems(email=check_email(email, required=True))
     try:
-        count_letter(email)
+        count_letter(PASSWORD, email)
     except TooManyAttempts as error:
         wait = pluralize(-(-error.retry_after // MINUTE), "minute")
         problem = {"email": MAILBOX.format(wait=wait)}

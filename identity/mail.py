@@ -41,7 +41,10 @@ def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
     message = EmailMessage(policy=policy)
     message["Subject"] = letter.subject
     message["From"] = formataddr((config["SITE_NAME"], config["MAIL_FROM"]))
-    message["To"] = to
+    try:
+        message["To"] = to
+    except (AttributeError, IndexError) as error:  # of Python's parser, for "a@["
+        raise ValueError(f"{to!r} cannot be written in a letter") from error
     message["Date"] = format_datetime(localtime())
     message["Message-ID"] = make_msgid(domain=config["MAIL_FROM"].rpartition("@")[2])
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834 5
@@ -87,6 +90,8 @@ class Mail(Channel):
                 with self._store.records(OUTBOX).edit(message.id) as kept:
                     kept.to, kept.body = user.email, body
                 message.to = user.email
+            except ValueError as error:
+                raise Refused(str(error)) from error
             except StorageError as error:
                 raise Paused(f"The letter cannot be composed: {error}") from error
         self._mailer.send(message.to, body.encode())

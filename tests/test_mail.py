@@ -17,6 +17,7 @@ from identity.settings import SettingError, parse_smtp_url, read_settings
 from storage.errors import StorageFailed
 from storage.kinds import OUTBOX, given_up_of, waiting_queues
 from storage.records import now_ms
+from storage.rules import check_email
 
 CONFIG = {"SITE_NAME": "Zoë's Games", "MAIL_FROM": "players@games.example"}
 CONFIG["BASE_URL"] = "https://id.example.org"
@@ -137,6 +138,20 @@ def test_letter_that_cannot_be_removed_is_not_sent_again(storage, sender, mail_s
     assert delete is type(storage.records(OUTBOX)).delete
     sender.send_due(0)
     assert len(mail_server.letters) == 1 and waiting(storage) == []
+
+
+def test_address_that_no_header_can_have_is_refused(storage, sender, mail_server, put):
+    """It stops no form, and no other letter."""
+    for address in ("a@[", "=?utf-8?q??=@x.example", "=?utf-8?q?a=0D=0ABcc=3Ax?=@x.example"):
+        assert check_email(address) is None
+        with pytest.raises(ValueError):
+            compose(CONFIG, address, LETTER)
+    user = storage.users.register("Ada", "a@[", "")
+    storage.users.change_email(user.id, user.email, verified=True)
+    storage.records(OUTBOX).add(new_message(MAIL, "recovery", "", to="a@[", good_until=2**60))
+    put()
+    sender.send_due(0)
+    assert len(mail_server.letters) == 1 and "cannot be written" in given_up(storage)[0].problem
 
 
 def test_own_name_is_valid_for_an_address():

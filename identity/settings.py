@@ -160,7 +160,9 @@ def parse_smtp_url(url: str) -> SmtpServer:
         raise ValueError("has a port that is no number from 1 to 65535") from None
     if bool(parts.username) != bool(parts.password):
         raise ValueError("needs a user and a password, or none of both")
-    credentials = (unquote(each or "") for each in (parts.username, parts.password))
+    credentials = [unquote(each or "") for each in (parts.username, parts.password)]
+    if not "".join(credentials).isascii():  # smtplib can send no others
+        raise ValueError("has letters outside ASCII in the user or the password: use others")
     return SmtpServer(parts.hostname, port, parts.scheme == "smtps", *credentials)
 
 

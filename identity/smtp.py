@@ -114,7 +114,7 @@ class Mailer:
         except Paused:
             self.close()
             raise
-        except (OSError, smtplib.SMTPException) as error:
+        except (OSError, smtplib.SMTPException, ValueError) as error:
             self.close()
             raise Paused(TOO_LATE if self._is_late else describe(error)) from error
         finally:
@@ -226,6 +226,8 @@ def describe(error: Exception) -> str:
         return "There is no such host as in IDENTITY_SMTP_URL."
     if isinstance(error, smtplib.SMTPNotSupportedError):
         return f"The server cannot do what is needed: {error}"
+    if isinstance(error, ValueError):  # a host or a reply that Python cannot decode
+        return f"The name or a reply of the server cannot be used: {error}"
     if isinstance(error, smtplib.SMTPServerDisconnected | TimeoutError):
         return "The server ended the connection, or did not respond."
     return f"The server cannot be reached: {error.strerror or error}"

@@ -218,6 +218,16 @@ def test_what_is_about_the_installation_pauses_all_and_loses_nothing(
     assert len(mail_server.letters) == 3 and waiting(storage) == given_up(storage) == []
 
 
+def test_host_or_reply_that_python_cannot_decode_pauses_all(storage, put):
+    put()
+    ready = b"220 x\r\n250-x\r\n250 AUTH CRAM-MD5\r\n334 A\r\n535 No\r\n535 No\r\n"
+    with scripted_server(ready, 30.0) as port:
+        for place in (f"{CREDENTIALS}@127.0.0.1:{port}", "mail..example"):
+            send_now(storage, Sender(storage, Mail(storage, config_of(f"smtp://{place}"))))
+            [letter] = waiting(storage)
+            assert "cannot be used" in letter.problem and letter.tries == 0
+
+
 def test_farewell_of_421_sends_no_letter_again(storage, sender, mail_server, put):
     mail_server.replies["QUIT"] = "421 Too long"
     put()

@@ -36,6 +36,15 @@ class EmailActs:
 
         self._store.users.change_email(user_id, email, before, verified=True)
 
+    def remove_other_ways(self, user_id: int) -> None:
+        """Remove all passkeys and recovery codes: whoever replaced the address may have them."""
+        self._authority.require(is_oneself, self._store.users.read(user_id))
+        for kind in (PASSKEYS, RECOVERY_CODES):
+            records = self._store.records(kind)
+            for each in records.page("user", str(user_id)):
+                with contextlib.suppress(NotFound):
+                    records.delete(each.id)
+
     def take_back(self, user_id: int, email: str, kept: FormerEmail) -> None:
         """Give a player an address back that somebody else replaced, who gets in no more.
 
@@ -47,11 +56,7 @@ class EmailActs:
 
         self._store.users.change_email(user_id, email, before, verified=True)
         self._store.users.former_emails.end(kept)
-        for kind in (PASSKEYS, RECOVERY_CODES):  # whoever replaced the address may have added them
-            records = self._store.records(kind)
-            for each in records.page("user", str(user_id)):
-                with contextlib.suppress(NotFound):
-                    records.delete(each.id)
+        self.remove_other_ways(user_id)
 
     def change_letters(self, user_id: int, quiet_sign_ins: bool) -> None:
         """Change whether a player gets a letter about sign-ins in new browsers."""

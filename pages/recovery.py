@@ -142,6 +142,8 @@ def take_new_password(link: str) -> Response | str:
     password = read_new_password(user)
     origin = {"address": client_address(request.remote_addr)}
     get_storage().audit.write("user new-password", user.id, user=user.id, **origin)
+    if way_back:  # first: a session that a passkey starts after the others ended would stay
+        email_acts_of(user).remove_other_ways(user.id)
     set_new_password(user, password)
     if way_back:
         email_acts_of(user).take_back(user.id, *way_back)

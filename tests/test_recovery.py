@@ -15,6 +15,7 @@ from identity.actors import COMMAND
 from identity.mail import Mail
 from identity.outbox import MAIL, Sender, new_message
 from identity.passwords import hash_password
+from pages import recovery
 from storage.errors import EmailTaken
 from storage.kinds import OUTBOX, waiting_queues
 from storage.records import MODERATOR, Suspension
@@ -454,6 +455,25 @@ def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
     assert set_password(browser, link=link_in(old)).status_code == 303
     assert use_passkey(open_browser(), key).status_code == 404
     assert open_browser().sign_in(password=code.text).status_code == 403
+
+
+def test_passkey_of_a_thief_starts_no_session_during_the_way_back(
+    store, ada, browser, open_browser, deliver, monkeypatch
+):
+    thief, real = open_browser(), recovery.set_new_password
+    thief.sign_in()
+    key = add_passkey(thief)
+    deliver()
+    thief.post("/account/email", data={"email": "", "current_password": PASSWORD})
+    [old] = deliver()
+
+    def set_new_password(*values: object) -> None:
+        real(*values)
+        assert use_passkey(thief, key).status_code == 404
+
+    monkeypatch.setattr(recovery, "set_new_password", set_new_password)
+    assert set_password(browser, link=link_in(old)).status_code == 303
+    assert len(store.users.read(ada.id).sessions) == 1
 
 
 def test_letters_about_sign_ins_can_be_turned_off(store, ada, browser, open_browser, deliver):

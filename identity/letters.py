@@ -127,6 +127,8 @@ def notify(user: User, kind: str) -> None:
     when = format_time(now_ms(), DATE_AND_TIME)
     where = f"On {when}, from {client_address(request.remote_addr)}."
     advice = "Was that not you? Set a new password: that signs everybody out."
+    if kind in ("passkey", "recovery code"):  # with which one could sign in again
+        advice += " Then remove the passkeys that are not yours, and create new recovery codes."
     letter = Letter(
         f"{subject} ({site})",
         [sentence.format(site=site), where, advice],

@@ -433,6 +433,7 @@ def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browse
     phone = add_passkey(browser)
     [text] = deliver()
     assert "A passkey was added to your account" in text
+    assert "Then remove the passkeys that are not yours" in text  # a password removes none
     [code, *_] = parse(browser.post("/account/recovery-codes")).select("code")
     assert open_browser().sign_in(password=code.text).status_code == 303
     letters = "\n".join(deliver())

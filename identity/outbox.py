@@ -25,7 +25,7 @@ KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages to the chat; further ones are dropped
 PAGE, LATER_PAGE = 100, 10  # messages that are sent before the first queue is looked at again
 LONGEST_PAUSE, LONGEST_WAIT = 60, 3600  # seconds: of our own, and one that a receiver asks for
-STOP_TIMEOUT = 8  # seconds for the message that is being sent
+STOP_TIMEOUT = 8  # seconds for the messages that are being sent
 WEBHOOK_ID = "chat"
 CHAT, MAIL = "chat", "mail"  # channels
 LOG = logging.getLogger(__name__)
@@ -124,10 +124,10 @@ class Sender:
         """Begin no further message."""
         self._stopping.set()
 
-    def join(self) -> None:
-        """Wait for the message that is being sent."""
+    def join(self, timeout: float) -> None:
+        """Wait so many seconds for the message that is being sent."""
         if self._thread:
-            self._thread.join(STOP_TIMEOUT)
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         task = f"outbox-{self._channel.name}"

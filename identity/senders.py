@@ -1,10 +1,11 @@
 """The senders of a process that serves an app: threads that send what is in the outbox."""
 
+import time
 from collections.abc import Callable
 
 from flask import Flask
 
-from identity.outbox import Channel, Sender
+from identity.outbox import STOP_TIMEOUT, Channel, Sender
 from identity.webhook import Chat
 from storage import Storage
 
@@ -21,11 +22,12 @@ class Senders:
             each.start()
 
     def stop(self) -> None:
-        """Send nothing more; wait for the messages that are being sent."""
+        """Send nothing more; wait up to STOP_TIMEOUT for all messages that are being sent."""
         for each in self._senders:
             each.end()
+        until = time.monotonic() + STOP_TIMEOUT
         for each in self._senders:
-            each.join()
+            each.join(max(until - time.monotonic(), 0))
 
 
 def send_messages(app: Flask) -> None:

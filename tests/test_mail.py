@@ -12,7 +12,8 @@ from mail_server import SECRET, USER, MailServer, scripted_server, text_of_lette
 from identity import smtp
 from identity.letter import Letter
 from identity.mail import Mail, compose, new_mailer
-from identity.outbox import MAIL, Paused, Refused, Sender, new_message
+from identity.outbox import MAIL, Channel, Paused, Refused, Sender, new_message
+from identity.senders import Senders
 from identity.settings import SettingError, parse_smtp_url, read_settings
 from storage.errors import StorageFailed
 from storage.kinds import OUTBOX, given_up_of, waiting_queues
@@ -334,6 +335,30 @@ def test_claimed_letter_is_left_to_its_sender_until_the_claim_ends(
         message.claimed = storage.time() - 1  # the sender was killed
     sender.send_due(120_000)
     assert len(mail_server.letters) == 1 and waiting(storage) == []
+
+
+def test_stop_waits_for_all_senders_together(open_installation, put, monkeypatch):
+    """Of the mail server and the chat both may be silent."""
+
+    class Silent(Channel):
+        poll, delays = 0.01, [1]
+        name, begun, released = MAIL, threading.Barrier(3), threading.Event()
+
+        def send(self, message: object) -> None:
+            self.begun.wait()
+            self.released.wait()
+            raise Paused("It is silent.")
+
+    monkeypatch.setattr("identity.senders.STOP_TIMEOUT", 0.5)
+    put()
+    senders = Senders(open_installation(), [Silent(), Silent()])
+    senders.start()
+    Silent.begun.wait(5)
+    started = time.monotonic()
+    senders.stop()
+    assert 0.4 < time.monotonic() - started < 0.95
+    Silent.released.set()
+    senders.stop()
 
 
 def test_one_process_sends_and_none_whose_folder_was_replaced(open_installation, tmp_path):

@@ -148,7 +148,10 @@ class SmtpServer(NamedTuple):
 def parse_smtp_url(url: str) -> SmtpServer:
     """Return the server of IDENTITY_SMTP_URL. Raises ValueError, which shows no password."""
     expected = "expected smtp://host:port or smtps://user:password@host:port, each part %-encoded"
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # whose text has the password
+        raise ValueError(f"cannot be used, {expected}") from None
     if url.count("@") > 1 or "#" in url or "?" in url:
         raise ValueError("has an @, # or ? in the user or the password: write %40, %23 or %3F")
     is_known = parts.scheme in ("smtp", "smtps") and parts.hostname and url.isprintable()

@@ -455,6 +455,7 @@ def test_url_of_the_server(environment):
     for url in (
         *("mail.example", "http://mail.example", "smtp://", "smtp://a b.example", "smtp://x/y"),
         *("smtp://ada@example.org:secret@x.example", "smtp://ada:sec#ret@x.example"),
+        *("smtp://ada:secret\uff1a@x.example", "smtp://ada:secret@[x.example"),
         *("smtp://ada:secret%C3%BC@x.example", "smtp://ada:secret%ff@x.example"),
         *("smtp://ada:secret@x.example:99999", "smtp://ada@x.example", "smtp://x.example?a"),
     ):

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from typing import BinaryIO
 
 from identity.advice import is_loopback
 from identity.outbox import Deferred, Paused, Refused
@@ -22,7 +23,21 @@ TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
 CONNECTING = 20  # seconds for each address of the server
 MOST_LETTERS = 100  # of one connection
 TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
+MOST_LINES = 100  # of one reply, each of at most 8 KiB
 REPLY_LENGTH = 200  # characters of a server's reply that administrators read
+
+
+class Lines:
+    """The lines that a server sends; behind `left` ones it is as if it had ended the connection."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.left = 0
+        self.close = file.close
+
+    def readline(self, size: int) -> bytes:
+        self.left -= 1
+        return self._file.readline(size) if self.left >= 0 else b""
 
 
 class Dialogue(smtplib.SMTP):
@@ -60,7 +75,9 @@ class Dialogue(smtplib.SMTP):
         super().putcmd(cmd, args)
 
     def getreply(self) -> tuple[int, bytes]:
-        """Return the status and the text of the next reply."""
+        """Return the status and the text of the next reply, which smtplib keeps whole."""
+        self.file = self.file or Lines(self.sock.makefile("rb"))
+        self.file.left = MOST_LINES
         code, text = super().getreply()
         self._log(f"< {code} {'***' if self._hides and code == 334 else shown(text)}")
         self._hides = self._hides and code == 334  # RFC 4954 4: more of the password follows

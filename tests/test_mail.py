@@ -4,6 +4,7 @@ import ssl
 import subprocess
 import threading
 import time
+import tracemalloc
 
 import pytest
 from conftest import on_each_backend
@@ -227,6 +228,17 @@ def test_host_or_reply_that_python_cannot_decode_pauses_all(storage, put):
             send_now(storage, Sender(storage, Mail(storage, config_of(f"smtp://{place}"))))
             [letter] = waiting(storage)
             assert "cannot be used" in letter.problem and letter.tries == 0
+
+
+def test_endless_reply_is_not_kept_in_memory(storage, put):
+    put()
+    endless = [b"220-" + b"x" * 8000 + b"\r\n"] * 3000
+    with scripted_server(*endless, 30.0) as port:
+        tracemalloc.start()
+        send_now(storage, Sender(storage, Mail(storage, config_of(f"smtp://127.0.0.1:{port}"))))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 5_000_000 and "ended the connection" in waiting(storage)[0].problem
 
 
 def test_farewell_of_421_sends_no_letter_again(storage, sender, mail_server, put):

@@ -175,7 +175,8 @@ def post_worker_init(worker) -> None:
 
 def worker_exit(server, worker) -> None:
     """Let a worker that ends finish the messages that it is sending."""
-    if senders := getattr(worker.wsgi, "senders", None):
+    # One that failed to boot has no application, nor has it in the master, which calls this too.
+    if senders := getattr(getattr(worker, "wsgi", None), "senders", None):
         senders.stop()
 
 

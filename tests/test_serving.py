@@ -4,7 +4,7 @@ import io
 import os
 import subprocess
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import granian
 import pytest
@@ -24,6 +24,12 @@ def test_missing_internal_is_named_in_one_line(subtests, server: ModuleType):
             require_internals(granian, ((module, f"{path}_renamed"),), "fix it")
         missing = f"granian {granian.__version__} has no {module.__name__}.{path}_renamed"
         assert refused.value.code == f"Error: {missing}: fix it"
+
+
+def test_worker_without_an_application_ends_without_an_error():
+    """It failed to boot; or the master calls this, for a worker that has just gone."""
+    gunicorn_config.worker_exit(None, SimpleNamespace())
+    gunicorn_config.post_worker_init(SimpleNamespace(wsgi=lambda *_: None))
 
 
 @pytest.mark.parametrize("version", ["2.7.3", "1.99.0", "2.7"])

@@ -377,6 +377,8 @@ def test_one_process_sends_and_none_whose_folder_was_replaced(open_installation,
     first, second = open_installation(), open_installation()
     assert (first.lead("outbox-mail"), second.lead("outbox-mail")) == (0, None)
     assert first.lead("outbox-mail") == 0
+    first.close()
+    assert (second.lead("outbox-mail"), first.lead("outbox-mail")) == (0, None)
     (tmp_path / "instance").rename(tmp_path / "old")
     third = open_installation()
     assert third.lead("outbox-mail") == 0

@@ -89,7 +89,7 @@ class FlatFiles(Storage):
         return now_ms()
 
     def close(self) -> None:
-        """As the contract says; no file stays open."""
+        self._leads.close()
 
     def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
         from storage.flat_files.check import check  # only here: workers do not need its memory

@@ -35,3 +35,10 @@ class Leads:
                 return False
             self._held[task] = descriptor
         return True
+
+    def close(self) -> None:
+        """Leave the tasks to other processes."""
+        for descriptor in (*self._held.values(), self._folder):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._held, self._folder = {}, None

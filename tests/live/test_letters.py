@@ -136,7 +136,7 @@ def test_letters_from_before_the_start_are_sent(server, mail_server):
     put_letter(server)
     server.launch()
     wait_until(lambda: mail_server.letters, server.process)
-    assert waiting(server) == []
+    wait_until(lambda: not waiting(server))  # the server counts it before it replies
     server.stop()
     server.start()
 

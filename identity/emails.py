@@ -53,6 +53,7 @@ class EmailActs:
 
         def before(user: User) -> None:
             self._begin(user, "user take-email-back")
+            user.quiet_sign_ins = False  # whoever replaced the address may have turned letters off
 
         self._store.users.change_email(user_id, email, before, verified=True)
         self._store.users.former_emails.end(kept)

@@ -451,9 +451,11 @@ def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
     key = add_passkey(thief)
     [code, *_] = parse(thief.post("/account/recovery-codes")).select("code")
     deliver()
+    thief.post("/account/email/letters", data={"sign_ins": ["no"]})
     thief.post("/account/email", data={"email": "", "current_password": PASSWORD})
     [old] = deliver()
     assert set_password(browser, link=link_in(old)).status_code == 303
+    assert not store.users.read(ada.id).quiet_sign_ins
     assert use_passkey(open_browser(), key).status_code == 404
     assert open_browser().sign_in(password=code.text).status_code == 403
 

@@ -191,9 +191,10 @@ class Sender:
         try:
             if claim and not self._claim(message, claim):
                 return True
-            if message.good_until and message.good_until <= now_ms():
+            is_late = message.good_until and message.good_until <= now_ms()
+            if is_late and message.body:
                 raise Refused("Its link has expired.")
-            if message.id not in self._sent:
+            if not is_late and message.id not in self._sent:  # without a body nobody gets a link
                 self._channel.send(message)
                 self._sent.add(message.id)
         except NotFound:  # another sender was faster

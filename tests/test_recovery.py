@@ -233,6 +233,15 @@ def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_bro
     assert len(seen) == 3
 
 
+def test_typed_address_that_was_not_looked_up_in_time_is_forgotten(
+    store, browser, deliver, mail_server, clock
+):
+    """The mail server was away. Administrators need not read what guests typed."""
+    browser.post("/recover", data={"email": "eva@example.org"})
+    clock.shift(links.LINK_MAX_AGE + 1)
+    assert deliver() == [] and store.records(OUTBOX).ids() == []
+
+
 def test_request_looks_nothing_up(ada, browser, monkeypatch):
     """So the time that it takes cannot tell who is known either."""
     from storage.users import Users

@@ -32,8 +32,6 @@ NOTICES_AN_HOUR = 10  # of a kind, to a player
 HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
 MOST_WAITING = 100_000  # letters
 KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
-
-
 NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
     "password": ("Your password was changed", "Your password at {site} was changed."),
     "passkey": ("A passkey was added", "A passkey was added to your account at {site}."),
@@ -74,12 +72,12 @@ def request_recovery(asked: Asked) -> None:
 
 
 def ask_confirmation(user: User) -> bool:
-    """Send a letter that asks a player to confirm the address; False after too many letters."""
+    """Send a letter that asks a player to confirm the address; False if there is none now."""
     if not mail_is_on() or not user.email or user.email_verified:
         return False
     try:
         count_letter(CONFIRMATION, user.email)
-    except TooManyAttempts:
+    except (TooManyAttempts, StorageError):  # the account or the change is saved
         return False  # what this browser asked for before stays good
     store, asked = get_storage(), ask(CONFIRMATION, user.email)
     site = current_app.config["SITE_NAME"]

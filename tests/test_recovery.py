@@ -16,7 +16,7 @@ from identity.mail import Mail
 from identity.outbox import MAIL, Sender, new_message
 from identity.passwords import hash_password
 from pages import recovery
-from storage.errors import EmailTaken
+from storage.errors import EmailTaken, StorageFailed
 from storage.kinds import OUTBOX, waiting_queues
 from storage.records import MODERATOR, Suspension
 
@@ -377,6 +377,14 @@ def test_players_cannot_set_their_own_verified(store, eva, subtests):
     for path in ("/account", "/account/email", "/account/email/letters", "/sign-up", "/confirm"):
         eva.post(path, data=account | fields)
     assert not is_confirmed(store)
+
+
+def test_sign_up_whose_letter_cannot_be_counted_is_done(store, ada, sign_up, monkeypatch):
+    def fail(*_: object) -> None:
+        raise StorageFailed("the disk")
+
+    monkeypatch.setattr(letters, "count_letter", fail)
+    assert sign_up().get("/account").status_code == 200
 
 
 def test_letter_can_be_asked_for_again(store, eva, browser, deliver):

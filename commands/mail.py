@@ -34,7 +34,7 @@ def mail_test(address: str) -> None:
     from identity.outbox import NotSent
 
     site, url = config["SITE_NAME"], config["BASE_URL"]
-    text = [f"This is a test of {site}. Letters to players will arrive like this one."]
+    text = [f"This is a test of {site}. Emails to players will arrive like this one."]
     letter = Letter(f"A test of {site}", text, url, "Open the site")
     content = compose(config, address, letter)
     mailer = new_mailer(config, log=echo)

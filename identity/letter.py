@@ -22,5 +22,5 @@ def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
         f"{url}/recover#{text}",
         "Set a new password",
         code,
-        ("The link works once, for an hour.", "Was that not you? Ignore this letter."),
+        ("The link works once, for an hour.", "Was that not you? Ignore this email."),
     )

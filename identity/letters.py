@@ -88,7 +88,7 @@ def ask_confirmation(user: User) -> bool:
         f"{base_url()}/confirm#{text}",
         "Confirm this address",
         codes_of(store, CONFIRMATION, user, asked.browser)[0],
-        ("The link works once, for an hour.", "Was that not you? Ignore this letter."),
+        ("The link works once, for an hour.", "Was that not you? Ignore this email."),
     )
     _post("confirmation", user.email, letter, good_for=LINK_MAX_AGE * 1000)
     return True
@@ -104,7 +104,7 @@ def tell_old_address(user: User) -> None:
         [f"Your account at {current_app.config['SITE_NAME']} does not have this address any more."],
         f"{base_url()}/recover#{text}",
         "Take your account back",
-        end=(f"Was that you? Then ignore this letter. The link works for {EMAIL_KEPT_DAYS} days.",),
+        end=(f"Was that you? Then ignore this email. The link works for {EMAIL_KEPT_DAYS} days.",),
     )
     _post("email", user.email, letter, good_for=EMAIL_KEPT_DAYS * DAY_MS)
 

@@ -84,7 +84,7 @@ def describe_numbers() -> dict:
         shown["free space"] = f"{numbers.free_space / 10**9:.1f} GB"
     letters = describe_letters() if mail_is_on() else None
     if letters:
-        shown["letters waiting"] = f"{letters['waiting']:,}"
+        shown["emails waiting"] = f"{letters['waiting']:,}"
     if numbers.backup.time:
         shown["last backup"] = format_age(numbers.backup.time)
     return {

@@ -30,7 +30,7 @@ from storage.records import FormerEmail, User
 from storage.rules import check_email
 
 UNKNOWN_LINK = "We don't recognise this link. It may be used or too old. Ask for a new one."
-WRONG_CODE = "Wrong code. Type the six digits of the newest letter, or open its link."
+WRONG_CODE = "Wrong code. Type the six digits from the newest email, or open its link."
 MAILBOX = "Look in your mailbox, in the spam folder too. You can ask again in {wait}."
 
 recovery = Blueprint("recovery", __name__)
@@ -171,7 +171,7 @@ def read_user_by_code(found: Link | None) -> User:
 def require_code(purpose: str, user: User | None, browser: str, email: str | None) -> None:
     """Raise FormRefused unless the form has the `code` of a letter, as in `is_right_code`."""
     code = request.form.get("code", "")
-    forms.refuse_problems(code=None if code else "Type the code of the letter.")
+    forms.refuse_problems(code=None if code else "Type the code from the email.")
     with forms.as_form_errors("code"):
         if not is_right_code(get_storage(), purpose, user, browser, code, email):
             raise forms.FormRefused({"code": WRONG_CODE}, 403)
@@ -234,9 +234,9 @@ def send_confirmation() -> Response:
     if player.email_verified or not player.email:
         done = "There is nothing to confirm."
     elif ask_confirmation(player):
-        done = "A letter is on its way. Open its link, or type its code here."
+        done = "We sent you an email. Open its link, or type its code."
     else:
-        done = "We sent letters to this address lately. Look in your mailbox, in the spam too."
+        done = "We sent several emails there lately. Look in your mailbox, in the spam folder too."
     return forms.redirect_with_notice(done, "/account/security")
 
 

@@ -141,5 +141,5 @@ def change_email(player: User) -> Response:
     is_asked = ask_confirmation(get_storage().users.read(player.id))
     done = "Email saved." if email else "Email removed."
     if is_asked:
-        done = "Email saved. A letter is on its way: open its link to confirm it."
+        done = "Email saved. We sent a message there: open its link to confirm it."
     return forms.redirect_with_notice(done, "/account/security")

@@ -105,8 +105,8 @@ def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | Non
     A password is one, or two passkeys, or a passkey and a confirmed address; a device is lost
     easily. `but` is the id of a passkey that is about to go.
 
-    What another act changes at the same moment is not seen: who removes the password and a passkey
-    at once keeps one way less, a passkey or the address. Recovery codes remain in any case.
+    What another act changes at the same moment is not seen: a player who removes the password and
+    passkeys in that moment can be left with too few ways in, and needs a sign-in link.
     """
     if user.password_hash:
         return

@@ -118,7 +118,8 @@ def test_without_script_the_code_or_a_pasted_link_works(server, mail_server, pla
     expect(page.get_by_text("Password set. You are signed in.")).to_be_visible()
 
 
-def test_new_player_confirms_the_address(server, mail_server, browse):
+def test_new_player_confirms_the_address(server, mail_server, player, browse):
+    """`player` is there first: on a new site nobody signs up without a link."""
     page = browse()
     page.goto(f"{server.address}/sign-up")
     page.get_by_label("Name").fill("Newcomer")

@@ -12,15 +12,8 @@ from storage.errors import NotFound, StorageError
 from storage.rules import CONTROL, HIDDEN
 
 # Milliseconds since 1970, printed as dates.
-TIMES = (
-    "created",
-    "lastHeartbeat",
-    "lastSignIn",
-    "suspendedUntil",
-    "goodUntil",
-    "lastBackup",
-    "next",
-)
+TIMES = ("created", "lastHeartbeat", "lastSignIn", "suspendedUntil", "goodUntil", "lastBackup")
+TIMES += ("next",)
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")

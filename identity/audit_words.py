@@ -63,13 +63,8 @@ GROUPS = {  # what a page offers to choose, by the words with which acts begin
     "Sign-in links and deletions": ("user sign-in-link", "user sign-out", "user delete"),
     "Passwords, emails and passkeys": (
         *("user recovery-link", "user new-password", "user confirm-email"),
-        *(
-            "user take-email-back",
-            "user add-passkey",
-            "user remove-passkey",
-            "user passkey-counter",
-        ),
-        *("user remove-password", "user recovery-code"),
+        *("user take-email-back", "user add-passkey", "user remove-passkey"),
+        *("user passkey-counter", "user remove-password", "user recovery-code"),
     ),
     "Apps": ("client",),
     "Look and chat": ("look", "chat"),

@@ -3,7 +3,7 @@
 import contextlib
 
 from identity.actors import Actor, Authority
-from identity.outbox import CHAT, WEBHOOK_ID
+from identity.outbox import CHAT, MOST_WAITING, WEBHOOK_ID
 from identity.rights import may_administer
 from identity.webhook import EVENTS, FORMATS, check_address, new_key
 from storage import Storage
@@ -111,6 +111,6 @@ def find_webhook(store: Storage) -> Webhook | None:
     return store.records(WEBHOOKS).find(WEBHOOK_ID)
 
 
-def given_up(store: Storage, at_most: int = 1000) -> list[Message]:
+def given_up(store: Storage, at_most: int = MOST_WAITING) -> list[Message]:
     """Return the messages that were given up, the newest first."""
     return store.records(OUTBOX).page("queue", given_up_of(CHAT), None, at_most, newest_first=True)

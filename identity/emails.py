@@ -18,13 +18,11 @@ class EmailActs:
 
     def __init__(self, store: Storage, actor: Actor) -> None:
         self._store = store
-        self._actor = actor
         self._authority = Authority(store, actor)
 
     def _begin(self, user: User, act: str) -> None:
         self._authority.require(is_oneself, user)
-        origin = {"address": self._actor.address} if self._actor.address else {}
-        self._store.audit.write(act, user.id, user=user.id, **origin)
+        self._authority.log(act, user=user.id)
 
     def confirm(self, user_id: int, email: str) -> None:
         """Note that a player confirmed this address. Raises InvalidField if it is another one."""

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+LINK_ENDS = ("The link works once, for an hour.", "Was that not you? Ignore this email.")
+
 
 class Letter(NamedTuple):
     """What a letter says: sentences, and a link with its code."""
@@ -22,5 +24,5 @@ def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
         f"{url}/recover#{text}",
         "Set a new password",
         code,
-        ("The link works once, for an hour.", "Was that not you? Ignore this email."),
+        LINK_ENDS,
     )

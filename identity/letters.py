@@ -7,9 +7,10 @@ from flask import after_this_request, current_app, request
 from itsdangerous import BadSignature
 from werkzeug.wrappers import Response
 
+from identity.actors import HALF_AN_HOUR
 from identity.context import base_url, get_storage, mail_is_on
 from identity.formatting import DATE_AND_TIME, DAY, format_time
-from identity.letter import Letter
+from identity.letter import LINK_ENDS, Letter
 from identity.limits import AttemptLimit, client_address, count_attempts, limits_of_address
 from identity.links import (
     CONFIRMATION,
@@ -29,7 +30,6 @@ from storage.records import User, now_ms
 
 LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
 NOTICES_AN_HOUR = 10  # of a kind, to a player
-HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
 MOST_WAITING = 100_000  # letters
 KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
 NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
@@ -88,7 +88,7 @@ def ask_confirmation(user: User) -> bool:
         f"{base_url()}/confirm#{text}",
         "Confirm this address",
         codes_of(store, CONFIRMATION, user, asked.browser)[0],
-        ("The link works once, for an hour.", "Was that not you? Ignore this email."),
+        LINK_ENDS,
     )
     _post("confirmation", user.email, letter, good_for=LINK_MAX_AGE * 1000)
     return True

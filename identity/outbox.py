@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from storage import Storage
 from storage.errors import NotFound, StorageError, StorageFailed
 from storage.kind import DAY_MS
-from storage.kinds import OUTBOX, WEBHOOKS, queue_of
+from storage.kinds import OUTBOX, WEBHOOKS, waiting_queues
 from storage.records import now_ms
 from storage.repositories import new_time_id
 from storage.site_records import Message
@@ -98,14 +98,19 @@ def announce(store: Storage, event: str, text: str, path: str) -> None:
         LOG.error("a message is dropped: %s", error)
 
 
+def count_messages(store: Storage, channel: str) -> int:
+    """Return how many messages wait for a channel, without reading them."""
+    count = store.records(OUTBOX).count_between
+    return sum(count("queue", queue, queue) for queue in waiting_queues(channel))
+
+
 class Sender:
     """What sends the messages of a channel."""
 
     def __init__(self, store: Storage, channel: Channel) -> None:
         self._store = store
         self._channel = channel
-        name = channel.name  # letters with links go first
-        self._queues = [(queue_of(name, first=True), PAGE), (queue_of(name), LATER_PAGE)]
+        self._queues = dict(zip(waiting_queues(channel.name), (PAGE, LATER_PAGE), strict=True))
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._waiting = 0  # messages, at the last look
@@ -151,7 +156,7 @@ class Sender:
 
         Unless `always`, only if there are more messages than before, or that was a while ago.
         """
-        waiting, now = self._count(), time.monotonic()
+        waiting, now = count_messages(self._store, self._channel.name), time.monotonic()
         is_time = always or now >= self._next_look or waiting > self._waiting
         if now < self._paused_until or not (waiting and is_time):
             self._waiting = min(waiting, self._waiting)
@@ -161,16 +166,12 @@ class Sender:
                 pass
         finally:
             self._channel.close()
-            self._waiting, now = self._count(), time.monotonic()
+            self._waiting, now = count_messages(self._store, self._channel.name), time.monotonic()
             self._next_look = self._paused_until if now < self._paused_until else now + INTERVAL
-
-    def _count(self) -> int:
-        count = self._store.records(OUTBOX).count_between
-        return sum(count("queue", queue, queue) for queue, _ in self._queues)
 
     def _send_page(self, claim: int) -> bool:
         """Send some messages; return True if there may be more."""
-        for queue, size in self._queues:
+        for queue, size in self._queues.items():
             for number, message in enumerate(self._due(queue), 1):
                 if self._stopping.is_set() or not self._send(message, claim):
                     return False

@@ -113,8 +113,7 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
         hours = -(-error.retry_after // HOUR)
         problem = f"Too many tries from you or your network. Try again in {hours} hours."
         if hours == 1:  # no limit of a day
-            wait = pluralize(-(-error.retry_after // MINUTE), "minute")
-            problem = f"Too many tries. Try again in {wait}."
+            problem = f"Too many tries. Try again in {minutes_until(error)}."
         raise FormRefused({field: problem}, 429, error.retry_after) from error
     except Busy as error:
         raise FormRefused({field: error.description}, 503, error.retry_after) from error
@@ -123,6 +122,11 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     except StorageFailed as error:
         status = storage_http_error(error, current_app.logger).code
         raise FormRefused({field: NOT_SAVED[status]}, status, BUSY_RETRY_AFTER) from error
+
+
+def minutes_until(error: TooManyAttempts) -> str:
+    """Return how long to wait for the next try, in whole minutes: "5 minutes"."""
+    return pluralize(-(-error.retry_after // MINUTE), "minute")
 
 
 def describe_own_suspension(suspension: Suspension) -> Markup:

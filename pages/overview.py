@@ -1,12 +1,14 @@
 """The first page of moderators and administrators: what waits for them, and the numbers."""
 
+import itertools
+
 from flask import Blueprint, current_app, redirect, request
 from werkzeug.wrappers import Response
 
 from identity.advice import Advice, check_installation
 from identity.context import get_storage, mail_is_on
 from identity.formatting import format_age
-from identity.outbox import CHAT, MAIL
+from identity.outbox import CHAT, MAIL, count_messages
 from identity.reports import shown_to
 from identity.rights import may_administer
 from identity.statistics import Numbers, read_numbers
@@ -98,10 +100,11 @@ def describe_numbers() -> dict:
 
 def describe_letters() -> dict:
     """Return what was given up of the letters, how many wait, and what stops all of them."""
-    outbox, queues = get_storage().records(OUTBOX), waiting_queues(MAIL)
-    waiting = [each for queue in queues for each in outbox.page("queue", queue, at_most=1)]
+    outbox = get_storage().records(OUTBOX)
+    oldest = (outbox.page("queue", each, at_most=1) for each in waiting_queues(MAIL))
+    waiting = list(itertools.chain(*oldest))
     return {
-        "waiting": sum(outbox.count_between("queue", each, each) for each in queues),
+        "waiting": count_messages(get_storage(), MAIL),
         # A problem that is no failure of the letter itself.
         "problem": next((each.problem for each in waiting if each.problem and not each.tries), ""),
         "given_up": outbox.page("queue", given_up_of(MAIL), None, OTHERS_SHOWN, True),

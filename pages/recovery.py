@@ -3,11 +3,10 @@
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
+from identity.actors import Authority
 from identity.context import get_storage, mail_is_on
 from identity.emails import EmailActs
-from identity.formatting import MINUTE, pluralize
 from identity.letters import ask_confirmation, count_letter, notify, request_recovery
-from identity.limits import client_address
 from identity.links import (
     CONFIRMATION,
     PASSWORD,
@@ -79,8 +78,7 @@ def ask_for_letter() -> Response:
     try:
         count_letter(PASSWORD, email)
     except TooManyAttempts as error:
-        wait = pluralize(-(-error.retry_after // MINUTE), "minute")
-        problem = {"email": MAILBOX.format(wait=wait)}
+        problem = {"email": MAILBOX.format(wait=forms.minutes_until(error))}
         raise forms.FormRefused(problem, 429, error.retry_after) from error
     request_recovery(ask(PASSWORD, email))
     return redirect("/recover", 303)
@@ -140,8 +138,7 @@ def take_new_password(link: str) -> Response | str:
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
     password = read_new_password(user)
-    origin = {"address": client_address(request.remote_addr)}
-    get_storage().audit.write("user new-password", user.id, user=user.id, **origin)
+    Authority(get_storage(), actor_of(user)).log("user new-password", user=user.id)
     if way_back:  # first: a session that a passkey starts after the others ended would stay
         email_acts_of(user).remove_other_ways(user.id)
     set_new_password(user, password)

@@ -315,15 +315,19 @@ class Invites(Records[Invite]):
             invite.used_by = [*sorted(self.accounts_of(invite.used_by)), user.id]
 
 
-class FormerNames(Records[FormerName]):
+class Kept(Records[Record]):
+    """What players gave up and nobody else gets for a while, by the SHA-256 of its unique key."""
+
+    def find_kept(self, text: str) -> Record | None:
+        """Return the record of what is kept now, in any spelling. Raises DamagedRecord."""
+        key = unique_key(text)
+        return self.find(sha256(key)) if key.isprintable() else None
+
+
+class FormerNames(Kept[FormerName]):
     """The names that players gave up, each kept for its player for NAME_KEPT_DAYS."""
 
     kind = FORMER_NAMES
-
-    def find_kept(self, name: str) -> FormerName | None:
-        """Return the record of a name that is kept now, in any spelling. Raises DamagedRecord."""
-        key = unique_key(name)
-        return self.find(sha256(key)) if key.isprintable() else None
 
     def of(self, user_id: int) -> list[FormerName]:
         """Return the names that are kept for a player, who may have taken some of them back."""
@@ -333,18 +337,14 @@ class FormerNames(Records[FormerName]):
         """Keep a name that a player gives up; the caller holds the lock of names."""
         key = unique_key(name)
         if key.isprintable() and not re.fullmatch("player[0-9]+", key):  # these are reserved
-            self.put(FormerName(sha256(key), user_id, now_ms() + NAME_KEPT_DAYS * DAY_MS))
+            expires = now_ms() + NAME_KEPT_DAYS * DAY_MS
+            self.put(FormerName(sha256(key), user_id, expires))
 
 
-class FormerEmails(Records[FormerEmail]):
+class FormerEmails(Kept[FormerEmail]):
     """The confirmed addresses that were replaced, each kept for its player for EMAIL_KEPT_DAYS."""
 
     kind = FORMER_EMAILS
-
-    def find_kept(self, email: str) -> FormerEmail | None:
-        """Return the record of an address that is kept now, in any spelling."""
-        key = unique_key(email)
-        return self.find(sha256(key)) if key.isprintable() else None
 
     def require_free_for(self, email: str, user_id: int) -> None:
         """Raise EmailTaken for an address that is kept for another player."""

@@ -462,6 +462,16 @@ def adas_link(store, ada) -> str:
 
 
 @pytest.fixture
+def mail_server() -> Iterator:
+    """A mail server on this machine."""
+    from mail_server import MailServer  # aiosmtpd, which few tests need
+
+    server = MailServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
 def anyone(app) -> CheckedClient:
     """A client without cookies or credentials."""
     return CheckedClient(app, app.response_class, use_cookies=False)

@@ -27,13 +27,6 @@ LETTER = Letter("Hello Zoë", ["Some <b>text</b>."], f"https://x.example/#{'a' *
 CREDENTIALS = "us%40er:pass%3Aword%2F%25"
 
 
-@pytest.fixture
-def mail_server():
-    server = MailServer()
-    yield server
-    server.close()
-
-
 def config_of(url: str) -> dict:
     return CONFIG | {"SMTP_URL": url}
 

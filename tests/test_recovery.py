@@ -7,7 +7,7 @@ import pytest
 from authenticator import add_passkey, use_passkey
 from conftest import PASSWORD, Browser
 from forms import parse, problems_of, text_of
-from mail_server import MailServer, code_in, link_in, text_of_letter
+from mail_server import code_in, link_in, text_of_letter
 
 from identity import letters, links
 from identity.accounts import Acts
@@ -22,13 +22,6 @@ from storage.records import MODERATOR, Suspension
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
-
-
-@pytest.fixture
-def mail_server():
-    server = MailServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -423,6 +416,20 @@ def test_players_from_before_are_asked_at_sign_in(store, bob, browser):
     assert "Not confirmed" in text_of(browser.get("/account/security"))
 
 
+@pytest.fixture
+def thief(ada, open_browser, deliver) -> Browser:
+    """Another browser in which Ada is signed in, by somebody who knows the password."""
+    thief = open_browser()
+    thief.sign_in()
+    deliver()
+    return thief
+
+
+def change_email(browser: Browser, email: str) -> None:
+    form = {"email": email, "current_password": PASSWORD}
+    assert browser.post("/account/email", data=form).status_code == 303
+
+
 def sorted_letters(texts: list[str]) -> list[str]:
     """Return the letter to an old address first: letters of one millisecond have no order."""
     return sorted(texts, key=lambda text: "does not have this address" not in text)
@@ -461,15 +468,13 @@ def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browse
 
 
 def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
-    store, ada, browser, open_browser, deliver
+    store, ada, browser, open_browser, thief, deliver
 ):
-    thief = open_browser()
-    thief.sign_in()
     key = add_passkey(thief)
     [code, *_] = parse(thief.post("/account/recovery-codes")).select("code")
     deliver()
     thief.post("/account/email/letters", data={"sign_ins": ["no"]})
-    thief.post("/account/email", data={"email": "", "current_password": PASSWORD})
+    change_email(thief, "")
     [old] = deliver()
     assert set_password(browser, link=link_in(old)).status_code == 303
     assert not store.users.read(ada.id).quiet_sign_ins
@@ -478,13 +483,11 @@ def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
 
 
 def test_passkey_of_a_thief_starts_no_session_during_the_way_back(
-    store, ada, browser, open_browser, deliver, monkeypatch
+    store, ada, browser, thief, deliver, monkeypatch
 ):
-    thief, real = open_browser(), recovery.set_new_password
-    thief.sign_in()
-    key = add_passkey(thief)
+    key, real = add_passkey(thief), recovery.set_new_password
     deliver()
-    thief.post("/account/email", data={"email": "", "current_password": PASSWORD})
+    change_email(thief, "")
     [old] = deliver()
 
     def set_new_password(*values: object) -> None:
@@ -507,16 +510,13 @@ def test_letters_about_sign_ins_can_be_turned_off(store, ada, browser, open_brow
     assert len(deliver()) == 1
 
 
-def test_way_back_to_a_replaced_address(store, ada, bob, browser, open_browser, deliver, clock):
-    thief, change = open_browser(), {"current_password": PASSWORD}
-    thief.sign_in()
-    deliver()
-    thief.post("/account/email", data=change | {"email": "thief@example.org"})
+def test_way_back_to_a_replaced_address(store, ada, bob, browser, thief, deliver, clock):
+    change_email(thief, "thief@example.org")
     old, new = sorted_letters(deliver())
     thief.post("/confirm", data={"link": link_in(new)})
     with pytest.raises(EmailTaken):  # kept from others
         store.users.change_email(bob.id, EMAIL)
-    thief.post("/account/email", data=change | {"email": "thief2@example.org"})
+    change_email(thief, "thief2@example.org")
     thiefs, _ = sorted_letters(deliver())
     clock.shift(86_400)
     page = browser.post("/recover/password", data={"link": link_in(old)})
@@ -530,14 +530,11 @@ def test_way_back_to_a_replaced_address(store, ada, bob, browser, open_browser, 
     assert store.users.read(ada.id).email == EMAIL
 
 
-def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_browser, deliver):
-    thief, change = open_browser(), {"current_password": PASSWORD}
-    thief.sign_in()
-    deliver()
-    thief.post("/account/email", data=change | {"email": "thief@example.org"})
+def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, thief, deliver):
+    change_email(thief, "thief@example.org")
     old, new = sorted_letters(deliver())
     thief.post("/confirm", data={"link": link_in(new)})
-    thief.post("/account/email", data=change | {"email": ""})
+    change_email(thief, "")
     [thiefs] = deliver()
     assert set_password(thief, link=link_in(thiefs)).status_code == 303
     assert set_password(browser, link=link_in(old)).status_code == 303
@@ -545,17 +542,15 @@ def test_thiefs_way_back_leaves_that_of_the_player(store, ada, browser, open_bro
 
 
 def test_first_address_comes_first_also_if_it_was_confirmed_again(
-    store, ada, browser, open_browser, deliver, clock
+    store, ada, browser, thief, deliver, clock
 ):
     """The player changed the address by the form, so the thief had a way back as well."""
-    thief, change = open_browser(), {"current_password": PASSWORD}
     browser.sign_in()
-    thief.sign_in()
     deliver()
     texts = []
     for who, email in ((thief, "thief@example.org"), (browser, EMAIL), (thief, "")):
         clock.shift(1)
-        who.post("/account/email", data=change | {"email": email})
+        change_email(who, email)
         old, *new = sorted_letters(deliver())
         texts.append(old)
         if new:
@@ -569,15 +564,12 @@ def test_first_address_comes_first_also_if_it_was_confirmed_again(
 
 
 def test_way_back_outlives_another_spelling_of_the_address(
-    store, ada, bob, browser, open_browser, deliver
+    store, ada, bob, browser, thief, deliver
 ):
     """A thief would else change the letters of the address first, which confirms nothing."""
-    thief, change = open_browser(), {"current_password": PASSWORD}
-    thief.sign_in()
-    deliver()
-    thief.post("/account/email", data=change | {"email": EMAIL.upper()})
+    change_email(thief, EMAIL.upper())
     old, _ = sorted_letters(deliver())
-    thief.post("/account/email", data=change | {"email": "thief@example.org"})
+    change_email(thief, "thief@example.org")
     with pytest.raises(EmailTaken):
         store.users.change_email(bob.id, EMAIL)
     assert set_password(browser, link=link_in(old)).status_code == 303
@@ -586,7 +578,7 @@ def test_way_back_outlives_another_spelling_of_the_address(
 
 def test_way_back_ends_after_three_days(store, ada, bob, browser, deliver, clock):
     browser.sign_in()
-    browser.post("/account/email", data={"email": "", "current_password": PASSWORD})
+    change_email(browser, "")
     old, _ = sorted_letters(deliver())
     clock.shift(3 * 86_400 + 1)
     assert set_password(browser, link=link_in(old)).status_code == 403

@@ -11,18 +11,18 @@
     GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
     GET  /api/users/batch?ids=1  ... those of up to a hundred players                 users_batch
 
-Read from top to bottom it is: limits, tokens, the grant in the order in which a client meets it,
-its first half once more for a game, public look-ups, and the app. Every line that handles an
-authorization code or an access token stands here. To read those you need besides: the parameters of
-a request (identity.authorization, identity.clients), `signed_in_player` (identity.sessions),
-`serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
+Read from top to bottom it is: limits, the grant in the order in which a client meets it, its first
+half once more for a game, public look-ups, and the app. Every line that handles an authorization
+code stands here, and those that handle an access token in identity.grants. To read them you need
+besides: the parameters of a request (identity.authorization, identity.clients), `signed_in_player`
+(identity.sessions), `serializer` (identity.signing), the records (storage), and `find_game`
+(pages.games).
 """
 
 import hmac
 import logging
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import asdict
 from urllib.parse import urlsplit
 
@@ -61,13 +61,21 @@ from identity.clients import (
 from identity.context import base_url, get_storage, mail_is_on
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.formatting import MINUTE
+from identity.grants import (
+    TOKEN_MAX_AGE,
+    find_granting_user,
+    issue_access_token,
+    read_bearer_token,
+    read_token_holder,
+    save_consent,
+)
 from identity.guards import GUARDS, is_framed, is_request_by_post
 from identity.naming import describe_groups, name_owner
 from identity.oauth import (
     CODE_MAX_AGE,
     CODE_TOO_OLD,
     CODE_USED,
-    SCOPES,
+    JOIN,
     InvalidGrant,
     add_to_query,
     code_challenge_of,
@@ -108,61 +116,18 @@ from storage.errors import (
     TooManyAttempts,
 )
 from storage.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
-from storage.repositories import unchanged
 from storage.rules import USER_ID, origin_of
 
-TOKEN_MAX_AGE = 600  # seconds
 APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CODES_A_MINUTE = 60  # for one player
 BATCH_IDS = 100  # players in one look-up
 BATCH_QUERY_LIMIT = 4096  # bytes
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
-BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 
 server = Blueprint("identity_server", __name__)
 api_views = ApiViews()
 logger = logging.getLogger(__name__)  # the app's own: Flask names it after this module
-
-# -- Access tokens: signed, never stored ------------------------------------------------------
-
-
-def issue_access_token(code: AuthorizationCode, store: Storage, groups: Sequence[str] = ()) -> str:
-    """Return a token for the grant of a code, valid for TOKEN_MAX_AGE seconds.
-
-    With `groups` only for as long as the player is in one of them.
-    """
-    # The grant id is the code's, never one that is read later: a replayed code ends the grant id it
-    # names, and with it the token of the first request (RFC 6749 4.1.2).
-    claims = {
-        "user": code.user_id,
-        "client": code.client_id,
-        "scope": code.scope,
-        "grant": code.grant_id,
-    }
-    if groups:  # whois need not read the client
-        claims["groups"] = groups
-    return serializer("access token", store).dumps(claims)
-
-
-def read_access_token(token: str, store: Storage) -> dict:
-    """Return the claims that `issue_access_token` signed. Raises itsdangerous.BadSignature."""
-    return serializer("access token", store).loads(token, max_age=TOKEN_MAX_AGE)
-
-
-def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: str) -> User | None:
-    """Return the player who gave this grant, or None if it has ended.
-
-    It ends when the player withdraws consent, a code is used again, or the player is suspended or
-    deleted. The record is shared: it must not be changed.
-    """
-    try:
-        user = store.users.read_from(user_id, unchanged)
-    except NoSuchUser:
-        return None
-    grant = user.grants.get(client_id)
-    return user if grant and grant.id == grant_id and not user.suspended else None
-
 
 # -- The grant, 1: the player is asked (RFC 6749 4.1.1) ---------------------------------------
 
@@ -277,6 +242,7 @@ def show_consent_page(
         remembered=not is_test(client, auth_request),
         email=given_email(player, mail_is_on()) if "email" in auth_request.scope else None,
         groups=player.groups if "groups" in auth_request.scope else None,
+        joins=JOIN in auth_request.scope,
         request_field=signed,
         again=auth_request.address,
         problems={"form": problem} if problem else {},
@@ -337,21 +303,6 @@ def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, in
     # The client may have been changed since the page was shown.
     client, _ = read_client_and_redirect_uri(MultiDict(asdict(auth_request)))
     return client, auth_request, shown
-
-
-def save_consent(user_id: int, auth_request: AuthorizationRequest, remembered: bool) -> Grant:
-    """Return the player's grant, with the approved scopes if they are to be remembered.
-
-    Raises StorageFailed.
-    """
-    with get_storage().users.edit(user_id) as user:
-        before = user.consents.get(auth_request.client_id)
-        # An earlier consent keeps its id, so that its tokens stay valid.
-        grant = before or Grant(secrets.token_urlsafe(12), [], now_ms())
-        if remembered:
-            grant.scope = [each for each in SCOPES if each in grant.scope + auth_request.scope]
-        user.grants[auth_request.client_id] = grant
-    return grant
 
 
 def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -> str:
@@ -559,22 +510,6 @@ def userinfo(api_request: ApiRequest) -> JsonResponse:
     return JsonResponse(body | scope_claims(user, claims["scope"], api_request.mail), NO_STORE)
 
 
-def read_token_holder(api_request: ApiRequest, token: str) -> tuple[dict, User]:
-    """Return the claims of an access token and the player who gave it. Raises TokenRefused."""
-    store = api_request.storage
-    try:
-        claims = read_access_token(token, store)
-    except BadSignature:
-        raise TokenRefused("invalid_token", "invalid or expired access token") from None
-    user = find_granting_user(store, claims["user"], claims["client"], claims["grant"])
-    if user is None:
-        problem = "this access token was revoked: by the player, or because a code was used twice"
-        raise TokenRefused("invalid_token", problem)
-    if "groups" in claims and set(claims["groups"]).isdisjoint(user.groups):
-        raise TokenRefused("invalid_token", "the client of this access token is not for the player")
-    return claims, user
-
-
 def read_sent_token(api_request: ApiRequest) -> str:
     """Return the token in the header or the form (RFC 6750 2.2). Raises HTTPException."""
     environ = api_request.environ
@@ -587,19 +522,6 @@ def read_sent_token(api_request: ApiRequest) -> str:
     if len(sent) > 1 or api_request.authorization[0]:
         raise TokenRefused("invalid_request", "send the access token once", 400)
     return sent[0]
-
-
-def read_bearer_token(api_request: ApiRequest) -> str:
-    """Return the token in the Authorization header (RFC 6750 2.1). Raises TokenRefused."""
-    scheme, credentials = api_request.authorization
-    if scheme != "bearer":
-        raise TokenRefused(None, "send the access token as Authorization: Bearer")
-    if any(name == "access_token" for name, _ in api_request.query):
-        raise TokenRefused("invalid_request", "send the access token once, in the header", 400)
-    # itsdangerous skips characters that it does not know, so they are refused first.
-    if not BEARER_TOKEN.fullmatch(credentials):
-        raise TokenRefused("invalid_request", "the Authorization header is malformed", 400)
-    return credentials
 
 
 # -- The grant, 1 and 2 for a game on the play page: its script takes the code, without a redirect

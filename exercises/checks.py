@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from exercises.playing import CHALLENGE, PKCE, VERIFIER, Play, Removal
 
 GRANT = "identity_server.py"
+TOKENS = "identity/grants.py"
 TRAP = "https://mallory.example/callback"
 SPACE = "https://space.example/callback"
 
@@ -359,7 +360,7 @@ def forged_token(play: Play) -> bool:
 @exercise(
     "A token is ten minutes old at most",
     "RFC 6750 5.3",
-    (GRANT, ".loads(token, max_age=TOKEN_MAX_AGE)", ".loads(token)"),
+    (TOKENS, ".loads(token, max_age=TOKEN_MAX_AGE)", ".loads(token)"),
 )
 def old_token(play: Play) -> bool:
     """An access token of Ada's is in a crash report. Mallory reads it an hour later."""
@@ -372,7 +373,7 @@ def old_token(play: Play) -> bool:
     "A token ends with the consent",
     "RFC 6750 3.1",
     (
-        GRANT,
+        TOKENS,
         "return user if grant and grant.id == grant_id and not user.suspended else None",
         "return user",
     ),
@@ -388,7 +389,7 @@ def withdrawn_consent(play: Play) -> bool:
     "A token ends with a suspension",
     "RFC 6750 3.1",
     (
-        GRANT,
+        TOKENS,
         "grant.id == grant_id and not user.suspended else None",
         "grant.id == grant_id else None",
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 import identity_server
-from identity import authorization, clients, signing, stamps
+from identity import authorization, clients, grants, signing, stamps
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
 from storage import records
@@ -74,8 +74,17 @@ def test_reading_page_names_functions_of_the_grant():
     section = READING.partition("## One sign-in")[2].partition("\n## ")[0]
     names = set(re.findall(r"`([A-Za-z]+(?:_[a-z]+)+|[A-Z]\w+)`", section))
     assert len(names) > 10
-    assert names <= vars(identity_server).keys() | vars(authorization).keys()
-    places = (identity_server, authorization, clients, signing, stamps, records, records.Client)
+    assert names <= vars(identity_server).keys() | vars(authorization).keys() | vars(grants).keys()
+    places = (
+        identity_server,
+        authorization,
+        clients,
+        grants,
+        signing,
+        stamps,
+        records,
+        records.Client,
+    )
     functions = {name for each in places for name, value in vars(each).items() if callable(value)}
     # In the comments of the code blocks: "# authorize", "# read_scope: unknown scopes are ignored".
     comments = re.findall(r" # (.*)", section)

@@ -12,8 +12,10 @@ from storage.errors import StorageError
 from storage.records import Client, User
 from storage.rules import has_origin, origin_of
 
-# What each scope tells a client about the player; the first is always granted.
+JOIN = "join"  # the scope of join tickets
+# What each scope tells a client about the player, or lets it do; the first is always granted.
 SCOPES = {"userinfo": "public profile", "email": "email address", "groups": "role and flairs"}
+SCOPES |= {JOIN: "join game servers as you"}
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
 # What the token endpoint says of codes, and the tester explains.

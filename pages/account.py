@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE, format_age, format_time
-from identity.oauth import SCOPES
+from identity.oauth import JOIN, SCOPES
 from identity.responses import NO_STORE, security_policy
 from identity.sessions import require_player
 from pages import export, forms
@@ -137,7 +137,8 @@ def describe_app(client_id: str, grant: Grant) -> dict:
         "is_game": is_game,
         "hidden": grant.hidden,
         "played": format_age(grant.played) if grant.played else None,
-        "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope],
+        "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope if each != JOIN],
+        "joins": JOIN in grant.scope,
         "since": format_time(grant.since, DATE),
     }
 

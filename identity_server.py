@@ -8,6 +8,8 @@
     GET  /oauth/userinfo         ... as claims                                           userinfo
     GET  /play/<id>              a game inside a page of this server                         play
     POST /play/<id>/authorize    the player decides there                             decide_game
+    POST /api/tickets            a game server learns who joins              issue_ticket *
+    POST /api/tickets/check      ... and asks whose ticket it is             check_ticket *
     GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
     GET  /api/users/batch?ids=1  ... those of up to a hundred players                 users_batch
 
@@ -50,7 +52,7 @@ from identity.authorization import (
     read_client_and_redirect_uri,
     read_code_challenge,
 )
-from identity.claims import given_email, profile_claims, scope_claims
+from identity.claims import batched_profile, given_email, profile_body, profile_claims, scope_claims
 from identity.clients import (
     FORM_TYPE,
     authenticate_client,
@@ -93,7 +95,6 @@ from identity.responses import (
     TokenRefused,
     add_default_headers,
     encode_ascii_json,
-    encode_json,
     redirect_to_get,
     security_policy,
 )
@@ -101,6 +102,7 @@ from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from identity.stamps import check_age
+from identity.tickets import check_ticket, issue_ticket
 from pages.blueprints import BLUEPRINTS
 from pages.errors import ERROR_HANDLERS, show_bad_request
 from pages.games import find_game, preview_of_game, require_game
@@ -605,6 +607,13 @@ def message_to_game(status: int, **message: bool | str) -> JsonResponse:
     return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
 
 
+# -- Beside the grant ------------------------------------------------------------------------
+
+api_views.route("POST", "/api/tickets", any_origin=True, sent_header="Authorization")(issue_ticket)
+api_views.route("POST", "/api/tickets/check", any_origin=True, sent_header="Content-Type")(
+    check_ticket
+)
+
 # -- Public look-ups --------------------------------------------------------------------------
 
 
@@ -623,7 +632,10 @@ def users_info(api_request: ApiRequest) -> JsonResponse:
 
 @api_views.route("GET", "/api/users/batch", any_origin=True, sent_header="Authorization")
 def users_batch(api_request: ApiRequest) -> JsonResponse:
-    """Return the public profiles of the players with these `ids`, without unknown ones."""
+    """Return the public profiles of the players with these `ids`, without unknown ones.
+
+    Those who are suspended now have `"suspended": true`, so that a game server can drop them.
+    """
     if len(api_request.environ.get("QUERY_STRING", "")) > BATCH_QUERY_LIMIT:
         abort(400, f"the query has more than {BATCH_QUERY_LIMIT} bytes")
     lists = [value for name, value in api_request.query if name == "ids"]
@@ -632,34 +644,9 @@ def users_batch(api_request: ApiRequest) -> JsonResponse:
         abort(400, f"send ids once: 1 to {BATCH_IDS} ids with commas between them, like ids=1,2,3")
     user_ids = [int(each) for each in dict.fromkeys(ids)]  # each once: no response is far larger
     profiles = api_request.storage.users.read_from_many(user_ids, batched_profile)
-    return JsonResponse(b'{"message": "yes", "users": [%b]}' % b", ".join(profiles))
-
-
-def profile_body(user: User) -> bytes:
-    """Return the body of the response about this player, to be cached."""
-    return encode_ascii_json({"message": "yes", "user": public_profile(user)})
-
-
-def batched_profile(user: User) -> bytes:
-    """Return this player's part of the response about several, to be cached."""
-    return encode_json(public_profile(user))
-
-
-def public_profile(user: User) -> dict:
-    """Return what anyone may know of a player; times in milliseconds, playMinutes in minutes."""
-    profile = {
-        "name": user.name,
-        "id": user.id,
-        "bio": user.bio,
-        "flairs": user.flairs,
-        "equippedFlair": user.equipped_flair,
-        "playMinutes": user.play_ms // 60_000,
-        "lastHeartbeat": user.last_heartbeat,
-        "modLevel": user.mod_level,
-    }
-    if user.pfp_timestamp is not None:
-        profile["pfpTimestamp"] = user.pfp_timestamp
-    return profile
+    now = now_ms()
+    shown = (b'%b, "suspended": true}' % body[:-1] if now < end else body for body, end in profiles)
+    return JsonResponse(b'{"message": "yes", "users": [%b]}' % b", ".join(shown))
 
 
 # -- The app ----------------------------------------------------------------------------------

@@ -1,13 +1,47 @@
-"""What a program learns of a player as claims (OpenID Connect Core 5.1)."""
+"""What a program learns of a player: the public profile, and claims (OpenID Connect Core 5.1)."""
 
+from identity.responses import encode_ascii_json, encode_json
 from storage import Storage
 from storage.records import User
+from storage.rules import TIME_END
 
 # In the ID token, which programs keep in a cookie of 4 kB; userinfo has more of them.
 GROUPS_IN_TOKEN = 20
 TOKEN_CLAIMS = ("iss", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "amr")
 CLAIMS = ("sub", "name", "nickname", "username", "preferred_username", "picture", "profile")
 CLAIMS += ("email", "email_verified", "groups")
+
+
+def profile_body(user: User) -> bytes:
+    """Return the body of the response about this player, to be cached."""
+    return encode_ascii_json({"message": "yes", "user": public_profile(user)})
+
+
+def batched_profile(user: User) -> tuple[bytes, int]:
+    """Return this player's part of the response about several, and when a suspension ends.
+
+    They are cached, and a suspension ends without a change of the record. 0: there is none.
+    """
+    suspension = user.suspension
+    end = 0 if suspension is None else TIME_END if suspension.until is None else suspension.until
+    return encode_json(public_profile(user)), end
+
+
+def public_profile(user: User) -> dict:
+    """Return what anyone may know of a player; times in milliseconds, playMinutes in minutes."""
+    profile = {
+        "name": user.name,
+        "id": user.id,
+        "bio": user.bio,
+        "flairs": user.flairs,
+        "equippedFlair": user.equipped_flair,
+        "playMinutes": user.play_ms // 60_000,
+        "lastHeartbeat": user.last_heartbeat,
+        "modLevel": user.mod_level,
+    }
+    if user.pfp_timestamp is not None:
+        profile["pfpTimestamp"] = user.pfp_timestamp
+    return profile
 
 
 def profile_claims(user: User, store: Storage, base_url: str) -> dict[str, str]:

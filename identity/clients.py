@@ -7,6 +7,7 @@ none (RFC 6749 2.1) and only names itself: PKCE protects its codes.
 import base64
 import hmac
 import logging
+from collections.abc import Iterable
 from typing import NoReturn
 from urllib.parse import unquote_plus
 
@@ -40,6 +41,21 @@ def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
         raise InvalidRequest("the body is not form-encoded UTF-8") from None
 
 
+def single_parameters(sent: list[tuple[str, str]], names: Iterable[str]) -> dict[str, str]:
+    """Return the parameters of these names, without blank ones.
+
+    Raises InvalidRequest if one is repeated.
+    """
+    values = {}
+    for name in names:
+        found = [value for each, value in sent if each == name]
+        if len(found) > 1:
+            raise InvalidRequest(f"{name} is repeated")
+        if found and found[0]:
+            values[name] = found[0]
+    return values
+
+
 def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str, str]:
     """Return the parameters of a token request without blank ones. Raises InvalidRequest."""
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
@@ -47,10 +63,7 @@ def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str
     is_other_grant = form.get("grant_type", GRANT_TYPE) != GRANT_TYPE
     if is_standard and is_other_grant:  # whatever else is wrong
         raise UnsupportedGrantType(f"grant_type must be {GRANT_TYPE}")
-    names = [name for name, _ in sent]
-    for name in TOKEN_FIELDS:
-        if names.count(name) > 1:
-            raise InvalidRequest(f"{name} is repeated")
+    single_parameters(sent, TOKEN_FIELDS)
     for name in ("grant_type", "code"):
         if name not in form:
             raise InvalidRequest(f"{name} is missing")

@@ -46,6 +46,7 @@ class ApiRequest:
     storage: Storage
     base_url: str
     mail: bool  # is set up, so that only confirmed addresses are given to apps
+    openid: bool  # OpenID Connect is on
     any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
@@ -151,7 +152,7 @@ class FastPath:
     def _request_of(self, environ: dict) -> ApiRequest:
         config = self.app.config
         store, mail = self.app.extensions["storage"], bool(config["SMTP_URL"])
-        return ApiRequest(environ, store, config["BASE_URL"], mail)
+        return ApiRequest(environ, store, config["BASE_URL"], mail, config["OPENID"] == "on")
 
     def _call_from_flask(self, view: View) -> JsonResponse:
         g.api_request = self._request_of(request.environ)

@@ -13,6 +13,7 @@ from identity.responses import PAGE_HEADERS
 
 # Clients post here from any site, with their own credentials; no cookie is read.
 CROSS_SITE_POST_ALLOWED = ("/api/oauth/token", "/oauth/token", "/oauth/userinfo", "/oauth/logout")
+CROSS_SITE_POST_ALLOWED += ("/api/tickets", "/api/tickets/check")
 # Load balancers and containers ask by IP address. The response has no player data.
 ANY_HOST_ALLOWED = "/healthz"
 # What pages of any site may load. No response to a GET of these depends on who is signed in.

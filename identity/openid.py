@@ -19,6 +19,7 @@ from storage.records import AuthorizationCode, User, now_ms
 from storage.rules import USER_ID
 
 ID_TOKEN_MAX_AGE = 600  # seconds
+ID_TOKEN_TYPE = "JWT"
 
 
 class BadHint(ValueError):
@@ -53,16 +54,34 @@ def issue_id_token(
     }
     claims |= {"nonce": code.nonce} if code.nonce else {}
     claims |= id_token_claims(user, code.scope, store, issuer, api_request.mail)
-    return _sign(claims, store)
+    return _sign(claims, store, ID_TOKEN_TYPE)
 
 
-def _sign(claims: dict, store: Storage) -> str:
-    """Return the claims as a JWT (RFC 7519), signed with RS256."""
+def issue_join_token(
+    api_request: ApiRequest, user: User, client_id: str, server: str, nonce: str, max_age: int
+) -> str:
+    """Return a join ticket as a JWT, for `max_age` seconds. Raises StorageError."""
+    now = now_ms() // 1000
+    claims = {
+        "iss": api_request.base_url,
+        "sub": str(user.id),
+        "aud": server,
+        "exp": now + max_age,
+        "iat": now,
+        "client_id": client_id,
+        "name": user.name,
+    }
+    claims |= {"nonce": nonce} if nonce else {}
+    return _sign(claims, api_request.storage, "join+jwt")
+
+
+def _sign(claims: dict, store: Storage, kind: str) -> str:
+    """Return the claims as a JWT (RFC 7519) of a `kind` (RFC 8725 3.11), signed with RS256."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.hashes import SHA256
 
     key = signing_key(store)
-    header = {"alg": "RS256", "typ": "JWT", "kid": key.id}
+    header = {"alg": "RS256", "typ": kind, "kid": key.id}
     parts = (encode_base64(COMPACT_JSON.encode(each).encode()) for each in (header, claims))
     signed = b".".join(parts)
     signature = _load_key(key.private_key).sign(signed, PKCS1v15(), SHA256())
@@ -94,6 +113,8 @@ def read_hint(token: str, store: Storage, issuer: str) -> dict | None:
         # The algorithm is ours, whatever the token says (RFC 8725 3.1).
         if head["alg"] != "RS256":
             raise BadHint("is not signed with RS256")
+        if head.get("typ", ID_TOKEN_TYPE) != ID_TOKEN_TYPE:
+            raise BadHint("is not an ID token")
         key = store.openid_keys.find(str(head["kid"]))
         if key is None:
             return None

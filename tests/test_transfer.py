@@ -15,7 +15,7 @@ from test_command import Installation
 from werkzeug.security import generate_password_hash
 
 from identity import links, passwords
-from identity_server import public_profile
+from identity.claims import public_profile
 from storage import Storage, transfer
 from storage.errors import BadFile
 from storage.maintenance import ignore

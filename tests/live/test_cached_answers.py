@@ -8,7 +8,8 @@ import pytest
 import requests
 from waiting import wait_until
 
-from identity_server import issue_access_token, public_profile
+from identity.claims import public_profile
+from identity.grants import issue_access_token
 from storage import Storage
 from storage.flat_files.disk import YOUNGEST_CACHED
 from storage.pictures import generate_picture

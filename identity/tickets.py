@@ -1,0 +1,121 @@
+"""Join tickets: how a game server learns who joins, without the player's access token.
+
+    POST /api/tickets          a player's program gets a ticket for one game server    issue_ticket
+    POST /api/tickets/check    that server learns whose ticket it is                   check_ticket
+
+Whoever receives an access token can use it anywhere; a ticket is for one server and a minute. With
+a nonce of the server it is for one connection. Nothing is stored: the server that made a nonce
+knows whether it was used.
+"""
+
+import re
+from typing import NoReturn
+
+from flask import abort
+from itsdangerous import BadSignature, SignatureExpired
+
+from identity.claims import profile_body
+from identity.clients import read_token_parameters, single_parameters
+from identity.fast_path import ApiRequest
+from identity.grants import find_granting_user, read_bearer_token, read_token_holder
+from identity.oauth import JOIN, InvalidRequest
+from identity.openid import issue_join_token
+from identity.responses import NO_STORE, JsonResponse, TokenRefused
+from identity.server_addresses import BadAddress, normal_address
+from identity.signing import serializer
+from storage.errors import NoSuchUser
+from storage.records import User
+from storage.rules import CLIENT_ID
+
+TICKET_MAX_AGE = 60  # seconds
+SERVERS_CHECKED = 10  # addresses of one server, in a request
+NONCE = re.compile(r"[!-~]{1,128}")  # ASCII without spaces
+PURPOSE = "join ticket"
+
+
+def issue_ticket(api_request: ApiRequest) -> JsonResponse:
+    """Return a ticket for the `server` of the form, which is host:port or a client id.
+
+    It has the `nonce` of the form, if there is one. `format=jwt` makes it a JWT, which servers can
+    check on their own. Raises TokenRefused, InvalidRequest.
+    """
+    claims, user = read_token_holder(api_request, read_bearer_token(api_request))
+    if JOIN not in claims["scope"]:  # any app that the player ever allowed could play as them
+        problem = f"this access token has no scope {JOIN}: ask the player for it at the sign-in"
+        raise TokenRefused("insufficient_scope", problem, 403)
+    form = single_parameters(read_token_parameters(api_request), ("server", "nonce", "format"))
+    server, nonce = normal_server(form.get("server", "")), form.get("nonce", "")
+    if ":" not in server and api_request.storage.clients.find(server) is None:
+        raise InvalidRequest("no app has this client id; an address has a port: host:port")
+    if nonce and not NONCE.fullmatch(nonce):
+        raise InvalidRequest("nonce is longer than 128 characters, or not printable ASCII")
+    if form.get("format"):
+        ticket = issue_jwt(api_request, form["format"], user, claims["client"], server, nonce)
+    else:  # a list: the names of five members would make it half as long again
+        groups = claims.get("groups", ())
+        values = user.id, claims["client"], claims["grant"], server, nonce, *groups
+        ticket = serializer(PURPOSE, api_request.storage).dumps(values)
+    return JsonResponse({"ticket": ticket, "expires_in": TICKET_MAX_AGE}, NO_STORE)
+
+
+def issue_jwt(
+    api_request: ApiRequest, form: str, user: User, client_id: str, server: str, nonce: str
+) -> str:
+    """Return a ticket as a JWT. Raises InvalidRequest."""
+    if form != "jwt" or not api_request.openid:
+        raise InvalidRequest("format must be jwt, and needs OpenID Connect to be on")
+    if ":" not in server:  # RFC 8725 3.12: it would look like an ID token for that client
+        raise InvalidRequest("a ticket as a JWT is for host:port, not for a client id")
+    return issue_join_token(api_request, user, client_id, server, nonce, TICKET_MAX_AGE)
+
+
+def check_ticket(api_request: ApiRequest) -> JsonResponse:
+    """Return the public profile of a ticket's player, and the `client_id` of the player's program.
+
+    The form has `ticket`, `server`, which a server with several addresses repeats, and the `nonce`
+    if the server gave one. Raises InvalidRequest, and Unauthorized with the reason.
+    """
+    store, parameters = api_request.storage, read_token_parameters(api_request)
+    form = single_parameters(parameters, ("ticket", "nonce"))
+    sent = [value for name, value in parameters if name == "server"]
+    if not 1 <= len(sent) <= SERVERS_CHECKED:
+        raise InvalidRequest(f"send server: its address, or up to {SERVERS_CHECKED} of them")
+    servers = [normal_server(each) for each in sent]
+    try:
+        values = serializer(PURPOSE, store).loads(form.get("ticket", ""), TICKET_MAX_AGE)
+    except SignatureExpired:
+        refuse(f"this ticket is older than {TICKET_MAX_AGE} seconds")
+    except BadSignature:
+        refuse("this is not a ticket of this site")
+    user_id, client_id, grant_id, server, nonce, *groups = values
+    if server not in servers:
+        refuse("this ticket is for another server")
+    if nonce != form.get("nonce", ""):
+        both = nonce and "nonce" in form
+        refuse("this ticket has another nonce" if both else "ticket or request has no nonce")
+    try:
+        profile = store.users.read_from(user_id, profile_body)
+    except NoSuchUser:
+        refuse("this account was deleted")
+    user = find_granting_user(store, user_id, client_id, grant_id)
+    if user is None:
+        is_suspended = store.users.read(user_id).suspended
+        refuse("this player is suspended" if is_suspended else "the player's app lost its access")
+    if groups and set(groups).isdisjoint(user.groups):
+        refuse("the player's app is not for this player")
+    return JsonResponse(b'%b, "client_id": "%b"}' % (profile[:-1], client_id.encode()), NO_STORE)
+
+
+def normal_server(text: str) -> str:
+    """Return the one form of a server: of its address, or its client id. Raises InvalidRequest."""
+    if CLIENT_ID.fullmatch(text):
+        return text
+    try:
+        return normal_address(text)
+    except BadAddress as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def refuse(reason: str) -> NoReturn:
+    """Raise Unauthorized."""
+    abort(401, reason)

@@ -550,7 +550,8 @@ def play(client_id: str) -> tuple:
 def decide_game(client_id: str) -> JsonResponse:
     """Return the message with a code, or with the reason why there is none, for the game.
 
-    The page sends its signed `request`, and `decision=allow` after the player pressed Allow.
+    The page sends its signed `request`, the `scope`, of which a game gets userinfo and join, and
+    `decision=allow` after the player pressed Allow.
     Without it a player who allowed the game before is not asked again, unless it is a public
     client's on a loopback address; another one has to be.
     """
@@ -562,7 +563,7 @@ def decide_game(client_id: str) -> JsonResponse:
         grant = player.consents.get(client_id) if remembers_consent else None
         if request.form.get("decision") == "allow":
             grant = save_consent(player.id, auth_request, remembered=True)
-        if grant is None:
+        if grant is None or not auth_request.asked_consent <= set(grant.scope):
             return message_to_game(200, error=True, message="consent_required")
         code = issue_code(player, grant, auth_request)
         return message_to_game(200, error=False, code=code)
@@ -598,8 +599,9 @@ def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationReques
     if shown != game_request_of(client):
         raise AuthorizationError("no_account", "the page was opened in another session")
     challenge = read_code_challenge(request.form, required=client.needs_challenge)
+    scope = [ALWAYS_GRANTED, *([JOIN] if JOIN in request.form.get("scope", "").split() else [])]
     # Without a redirect URI: the token endpoint refuses any that is sent with this code.
-    return player, client, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
+    return player, client, AuthorizationRequest(client.id, None, scope, None, challenge)
 
 
 def message_to_game(status: int, **message: bool | str) -> JsonResponse:

@@ -10,7 +10,7 @@
 /** What your server needs to exchange a code, besides its client_secret. Codes of the play page have no redirect_uri.
  * @typedef {{ code: string, code_verifier: string, redirect_uri?: string }} Answer */
 /** `redirectUri`: a registered one, on this page's origin; by default this page without its query. `site`: an origin;
- * by default this module's. `scope`: "userinfo", or "userinfo email", of which the play page gives the first. `mode`:
+ * by default this module's. `scope`: "userinfo", with "email" (not on the play page) and "join", for tickets. `mode`:
  * "popup" never leaves this page, "redirect" opens no popup. `prompt`: "select_account" asks the player each time.
  * @template [T=Player]
  * @typedef {{ clientId: string, redirectUri?: string, scope?: string, mode?: "popup" | "redirect", prompt?: string,
@@ -33,6 +33,7 @@ const ERRORS = new Map([
 let isAnswered = false; // by the play page, which answers once per load: `underway` stays
 /** @type {Window | null} */ let popup = null;
 /** @type {() => Promise<Player | null>} */ let readPlayer = async () => null; // until there is an access token
+/** @type {(body: URLSearchParams) => Promise<any>} */ let makeTicket = async () => null; // until then, too
 let returned = takeRedirect();
 const onPlayPage = greet(SITE); // asked now: a click can open a popup only if nothing else takes time
 
@@ -52,8 +53,16 @@ export const needsClick = async () => !returned && !(await onPlayPage);
 
 /** Returns the player who signed in here: null if nobody did, access has ended, or `exchange` was used. */
 export async function whois() {
-  await (returned?.result ?? underway)?.catch(() => (returned = null)); // the next signIn() asks anew
+  await signingIn();
   return readPlayer();
+}
+
+/** Returns a ticket for a game server, good for a minute: null where whois() is null. The sign-in had "join" in its
+ * scope. @param {string} server the address that the player joins, "host:port", or a client id
+ * @param {string} [nonce] a text that the server made for this connection @returns {Promise<string | null>} */
+export async function ticket(server, nonce = "") {
+  await signingIn();
+  return (await makeTicket(new URLSearchParams({ server, nonce })))?.ticket ?? null;
 }
 
 /** Returns a public profile; null if no player has this id. @param {number} id @returns {Promise<Profile | null>} */
@@ -72,6 +81,9 @@ export function pictureOf({ id, pfpTimestamp }, size = "medium", site = SITE) {
   return `${site}/pfp/${size}/${pfpTimestamp ? `${id}-${pfpTimestamp}` : id}.webp`;
 }
 
+/** Waits for a sign-in; after one that failed, the next signIn() asks anew. */
+const signingIn = async () => (returned?.result ?? underway)?.catch(() => (returned = null));
+
 /** @param {Options<any>} options */
 async function begin({ clientId, redirectUri = location.origin + location.pathname, exchange, ...options }) {
   const { scope = "userinfo", prompt = "", mode, site = SITE } = options;
@@ -83,7 +95,7 @@ async function begin({ clientId, redirectUri = location.origin + location.pathna
   if (!isHere) popup = openPopup(mode); // before anything takes time: browsers open windows for clicks only
   const [state, verifier] = [crypto.randomUUID(), crypto.randomUUID() + crypto.randomUUID()];
   const request = { clientId, redirectUri: isHere ? "" : redirectUri, site, state, verifier, waits: !!exchange };
-  const response = await (isHere ? askPlayPage(request) : askSite(request, scope, prompt));
+  const response = await (isHere ? askPlayPage(request, scope) : askSite(request, scope, prompt));
   const result = await finish(request, response, exchange);
   isAnswered = isHere;
   return result;
@@ -97,9 +109,10 @@ async function greet(site) {
   return !!(await receive(parent, site, "hello", { action: "hello" }, () => performance.now() > deadline));
 }
 
-/** @param {Request} request */
-async function askPlayPage(request) {
-  const asked = { client_id: request.clientId, scopes: ["userinfo"], ...(await challengeOf(request)) };
+/** @param {Request} request @param {string} scope */
+async function askPlayPage(request, scope) {
+  const scopes = ["userinfo", ...scope.split(" ").filter((each) => each === "join")];
+  const asked = { client_id: request.clientId, scopes, ...(await challengeOf(request)) };
   const { error, message, code } = await receive(parent, request.site, "authorized", { action: "authorize", ...asked });
   return error ? { error: message } : { code };
 }
@@ -158,6 +171,7 @@ async function finish({ site, clientId, redirectUri, verifier }, { code, error, 
   const body = new URLSearchParams({ grant_type: "authorization_code", client_id: clientId, ...answer });
   const { access_token: token } = await send(`${site}/api/oauth/token`, { method: "POST", body });
   const headers = { Authorization: `Bearer ${token}` };
+  makeTicket = (ticket) => send(`${site}/api/tickets`, { method: "POST", headers, body: ticket }, 401);
   return (readPlayer = () => send(`${site}/api/oauth/whois?client_id=${clientId}`, { headers }, 401))();
 }
 

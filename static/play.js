@@ -3,6 +3,7 @@
 "use strict";
 
 const HEARTBEAT_INTERVAL = 60_000; // milliseconds
+const SCOPES = ["userinfo", "userinfo join"]; // that a game may ask for
 const ANSWER_TIMEOUT = 8000; // milliseconds until the page says that the game does not answer
 
 const shown = document.getElementById("shown"); // once this script listens
@@ -35,14 +36,15 @@ function isRequest(data) {
 
 async function answerTo({ client_id: clientId, scopes, ...pkce }) {
   if (!signedIn) return refusal("no_account");
-  if (scopes.length !== 1 || scopes[0] !== "userinfo") return refusal("invalid_scopes");
+  const scope = scopes.join(" ");
+  if (!SCOPES.includes(scope)) return refusal("invalid_scopes");
   if (clientId !== frame.dataset.clientId) return refusal("invalid_app");
   if (reachedPlayer) return refusal("already_requested");
   reachedPlayer = true; // before anything is waited for: of two requests at once one is the second
-  const challenge = challengeIn(pkce);
-  const answer = await send(challenge);
+  const asked = { scope, ...challengeIn(pkce) };
+  const answer = await send(asked);
   if (answer.message === "consent_required") {
-    return (await askPlayer()) ? send({ ...challenge, decision: "allow" }) : refusal("access_denied");
+    return (await askPlayer(scope)) ? send({ ...asked, decision: "allow" }) : refusal("access_denied");
   }
   reachedPlayer = !answer.error;
   return answer;
@@ -89,7 +91,8 @@ function useDialog(found) {
 
 if (signedIn) useDialog(document.getElementById("ask"));
 
-function askPlayer() {
+function askPlayer(scope) {
+  document.getElementById("ask-join").hidden = !scope.includes("join");
   // Out of full screen, the browser's own bar shows again where the player is.
   if (document.fullscreenElement) document.exitFullscreen();
   dialog.returnValue = "";

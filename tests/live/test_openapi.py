@@ -40,7 +40,7 @@ def exchange(
     """A function that returns the response of a token endpoint for a valid code."""
 
     def exchange(path: str) -> requests.Response:
-        scope = "openid profile email groups phone"
+        scope = "openid profile email groups phone join"
         query = {"response_type": "code", "client_id": client["client_id"], "scope": scope}
         code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
         form = {"grant_type": "authorization_code", "code": code}
@@ -71,7 +71,7 @@ def test_schemathesis_gets_documented_responses_only(
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 11" in done.stdout
+    assert "Tested: 13" in done.stdout
     assert ("Authentication failed" in done.stdout) != signed_in
 
 
@@ -90,7 +90,12 @@ def test_successful_responses_match_the_schema(
     assert {"scope", "id_token"} <= standard.json().keys()
     bearer = f"Bearer {token.json()['access_token']}"
     whois = f"/api/oauth/whois?client_id={client['client_id']}"
+    post, tickets = form_browser.session.post, f"{server.address}/api/tickets"
+    ticket = post(tickets, {"server": "a:1"}, headers={"Authorization": bearer})
+    checked = {"ticket": ticket.json()["ticket"], "server": "a:1"}
     answers = {
+        ("/api/tickets", "POST"): ticket,
+        ("/api/tickets/check", "POST"): post(f"{tickets}/check", checked),
         ("/api/oauth/token", "POST"): token,
         ("/api/oauth/whois", "GET"): get(whois, Authorization=bearer),
         ("/oauth/token", "POST"): standard,

@@ -1,0 +1,316 @@
+"""POST /api/tickets and /api/tickets/check: a game server learns who joins.
+
+test_api_calls.py has what the API calls have in common.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import on_each_backend
+
+from identity.server_addresses import BadAddress, normal_address
+from identity.settings import ROOT
+from storage.records import MODERATOR, Suspension, now_ms
+
+SERVER = "play.example.org:30000"
+NONCE = "f3a0"
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def token(adas_browser, program) -> str:
+    """An access token of Ada's with the scope join."""
+    return program.token_for(adas_browser.allow(program, scope="join"))
+
+
+@pytest.fixture
+def issue(anyone, token):
+    """A function that returns a ticket of Ada's for a server and a nonce."""
+
+    def issue(server: str = SERVER, nonce: str = NONCE) -> str:
+        form = {"server": server, "nonce": nonce}
+        answer = anyone.post("/api/tickets", data=form, headers=bearer(token))
+        assert answer.status_code == 200
+        assert answer.json.keys() == {"ticket", "expires_in"} and answer.json["expires_in"] == 60
+        assert answer.headers["Cache-Control"] == "no-store"
+        return answer.json["ticket"]
+
+    return issue
+
+
+@pytest.fixture
+def check(anyone):
+    """A function that checks a ticket, as a server with these addresses that made this nonce."""
+
+    def check(ticket: str, server: str | list[str] = SERVER, nonce: str | None = NONCE):
+        form = {"ticket": ticket, "server": server} | ({} if nonce is None else {"nonce": nonce})
+        return anyone.post("/api/tickets/check", data=form)
+
+    return check
+
+
+def refusal(answer) -> str:
+    """Return why a ticket is refused."""
+    assert answer.status_code == 401
+    return answer.json["message"]
+
+
+# -- tickets ------------------------------------------------------------------------------------
+
+
+@on_each_backend
+def test_server_learns_who_joins_by_which_app(anyone, program, issue, check, ada):
+    answer = check(issue())
+    info = anyone.get(f"/api/users/info?id={ada.id}")
+    assert answer.json == info.json | {"client_id": program.id}
+    assert answer.data.startswith(info.data[:-1])
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert len(issue()) < 170
+
+
+def test_ticket_is_for_one_server_in_each_spelling_of_its_address(issue, check, program):
+    ticket = issue("Play.Example.ORG.:30000")
+    assert check(ticket).status_code == 200
+    assert check(ticket, ["192.0.2.1:30000", SERVER.upper()]).status_code == 200
+    for other in ("play.example.org:30001", "example.org:30000", "192.0.2.1:30000", program.id):
+        assert refusal(check(ticket, other)) == "this ticket is for another server"
+    assert check(issue(program.id), program.id).status_code == 200
+    assert refusal(check(issue(program.id))) == "this ticket is for another server"
+
+
+def test_ticket_is_for_one_nonce(issue, check):
+    assert refusal(check(issue(), nonce="f3a1")) == "this ticket has another nonce"
+    for ticket, nonce in ((issue(), None), (issue(), ""), (issue(nonce=""), NONCE)):
+        assert refusal(check(ticket, nonce=nonce)) == "ticket or request has no nonce"
+    assert check(issue(nonce=""), nonce=None).status_code == 200
+
+
+def test_ticket_is_a_minute_old_at_most(clock, issue, check):
+    ticket = issue()
+    clock.shift(60)
+    assert check(ticket).status_code == 200
+    clock.shift(1)
+    assert refusal(check(ticket)) == "this ticket is older than 60 seconds"
+
+
+def test_only_tickets_are_tickets(issue, check, token, store, subtests):
+    """No token is taken for one, and no ticket for a token."""
+    ticket = issue()
+    for each in ("", "x", token, ticket[:-1], ticket + "=", ticket.replace("W", "w", 1), "é"):
+        with subtests.test(each):
+            assert refusal(check(each)) == "this is not a ticket of this site"
+    store.keys.rotate(drop_old=True)
+    assert refusal(check(ticket)) == "this is not a ticket of this site"
+
+
+def test_ticket_is_no_access_token(issue, program):
+    assert program.whois(issue()).status_code == 401
+
+
+def test_ticket_ends_with_the_grant(store, issue, check, ada, program):
+    ticket = issue()
+    with store.users.edit(ada.id) as user:
+        user.suspension = Suspension("command")
+    assert refusal(check(ticket)) == "this player is suspended"
+    with store.users.edit(ada.id) as user:
+        user.suspension = None
+    assert check(ticket).status_code == 200
+    with store.users.edit(ada.id) as user:
+        user.grants[program.id].end_tokens()
+    assert refusal(check(ticket)) == "the player's app lost its access"
+    store.users.delete(ada.id)
+    assert refusal(check(ticket)) == "this account was deleted"
+
+
+def test_ticket_of_an_app_for_a_group_ends_with_the_group(
+    store, ada, adas_browser, register, check
+):
+    staff = register("https://staff.example/", only_groups=["moderators"])
+    with store.users.edit(ada.id) as user:
+        user.mod_level = MODERATOR
+    token = staff.token_for(adas_browser.allow(staff, scope="join"))
+    answer = staff.http.post("/api/tickets", data={"server": SERVER}, headers=bearer(token))
+    ticket = answer.json["ticket"]
+    assert check(ticket, nonce=None).status_code == 200
+    with store.users.edit(ada.id) as user:
+        user.mod_level = 0
+    assert refusal(check(ticket, nonce=None)) == "the player's app is not for this player"
+
+
+def test_token_without_the_scope_gets_no_ticket(anyone, program, adas_browser):
+    """RFC 6750 3.1. Any app that Ada ever allowed could play as her."""
+    adas_browser.allow(program, scope="join")
+    token = program.token_for(adas_browser.allow(program, scope="email groups"))
+    answer = anyone.post("/api/tickets", data={"server": SERVER}, headers=bearer(token))
+    assert answer.status_code == 403
+    assert answer.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope"'
+    assert anyone.post("/api/tickets", data={"server": SERVER}).status_code == 401
+    sent = {"server": SERVER, "access_token": token}
+    assert anyone.post("/api/tickets", data=sent).status_code == 401
+
+
+def test_scope_is_shown_before_it_is_given(store, program, adas_browser, ada):
+    """A consent to less does not cover it."""
+    adas_browser.allow(program, scope="userinfo email")
+    page = adas_browser.get(program.link(scope="join"))
+    assert page.status_code == 200 and "join game servers as you" in page.text
+    assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
+    adas_browser.decide(page)
+    assert "Can join game servers as you" in adas_browser.get("/account/apps").text
+    assert adas_browser.get(program.link(scope="join")).status_code == 303
+    assert "join game servers" not in adas_browser.get(program.link(prompt="consent")).text
+
+
+def test_bad_request_is_400(anyone, token, issue, check, program, subtests):
+    for form in (
+        *({}, {"server": ""}, {"server": [SERVER, SERVER]}, {"server": program.id[:-1]}),
+        *({"server": program.id[::-1]}, {"server": SERVER, "nonce": "a b"}),
+        *({"server": SERVER, "nonce": "x" * 129}, {"server": SERVER, "nonce": "é"}),
+        {"server": SERVER, "nonce": ["a", "b"]},
+        {"server": SERVER, "format": "jwt"},  # OpenID Connect is off
+    ):
+        with subtests.test(str(form)):
+            answer = anyone.post("/api/tickets", data=form, headers=bearer(token))
+            assert answer.status_code == 400
+    ticket = issue()
+    for server in ([], [""], [SERVER, "x"], [SERVER] * 11, program.id[:9]):
+        assert check(ticket, server).status_code == 400
+    assert check([ticket, ticket]).status_code == 400
+    assert check(ticket, nonce=[NONCE, NONCE]).status_code == 400
+    assert check(ticket + "x" * 16384).status_code == 413
+    json = anyone.post("/api/tickets/check", json={"ticket": ticket, "server": SERVER})
+    assert json.status_code == 400
+
+
+def test_pages_of_other_origins_get_and_check_tickets(anyone, token, check):
+    """By Flask's way, too, which a Host with another port takes."""
+    page = {"Origin": "https://game.example", "Sec-Fetch-Site": "cross-site"}
+    for host in ("localhost", "localhost:8123"):
+        sent = page | {"Host": host}
+        form = {"server": SERVER}
+        answer = anyone.post("/api/tickets", data=form, headers=sent | bearer(token))
+        checked = form | {"ticket": answer.json["ticket"]}
+        for each in (answer, anyone.post("/api/tickets/check", data=checked, headers=sent)):
+            assert each.status_code == 200
+            assert each.headers["Access-Control-Allow-Origin"] == "*"
+    allowed = anyone.preflight("/api/tickets", "POST", "authorization").headers
+    assert allowed["Access-Control-Allow-Headers"] == "Authorization"
+
+
+@on_each_backend
+def test_nothing_is_stored(faults, issue, check):
+    issue()
+    before = faults.stored()
+    for number in range(50):
+        check(issue(f"a:{number + 1}"))
+        check("x")
+    assert faults.stored() == before
+
+
+# -- addresses ----------------------------------------------------------------------------------
+
+
+def test_addresses_have_the_form_of_the_table(subtests):
+    games = Path(ROOT, "docs/games.md").read_text()
+    table = re.findall(r"^\| `(.*?)` \| (?:`(.*?)` \||refused)", games, re.MULTILINE)
+    table = table[next(n for n, row in enumerate(table) if row[0] == SERVER) :][:13]
+    assert sum(not form for _, form in table) == 6
+    for sent, form in table:
+        with subtests.test(sent):
+            if form:
+                assert normal_address(sent) == normal_address(form) == form
+            else:
+                with pytest.raises(BadAddress):
+                    normal_address(sent)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ":", ":1", "a:", "a:0", "a:65536", "a:-1", "a:+1", "a:１", "a:1 ", " a:1", "a b:1"),
+        *("http://a:1", "a:1/", "a/b:1", "u@a:1", "a..b:1", ".a:1", ".:1", "-a:1", "a-:1"),
+        *(f"{'a' * 64}:1", f"{'a.' * 127}a:1", "a:1\n", "a\n:1", "a:1:2", "a%41:1", "*.a:1"),
+        *("127.0.0.1.:1:1", "1:1", "0x7f.1:1", "0x:1", "1.2.3:1", "1.2.3.4.5:1", "256.1.1.1:1"),
+        *("010.0.0.1:1", "a.1:1", "a.0x1:1", "[]:1", "[1.2.3.4]:1", "[::1:1", "::1]:1", "[::1]1"),
+        *("[::1].x:1", "[::g]:1", "[::1%25lo]:1", "[a]:1", "faẞ.de:1", "a。b:1", "a\u200d:1"),
+    ],
+)
+def test_malformed_address_is_refused(text):
+    with pytest.raises(BadAddress):
+        normal_address(text)
+
+
+def test_form_of_an_address_is_its_own_form():
+    for text in ("A_b.c-d:1", "127.0.0.1.:1", "[::]:65535", "[::FFFF:0:0]:2", "[1:0:0:2::]:3"):
+        assert normal_address(normal_address(text)) == normal_address(text)
+    assert normal_address("127.0.0.1.:1") == "127.0.0.1:1"
+
+
+# -- suspensions --------------------------------------------------------------------------------
+
+
+@on_each_backend
+def test_batch_says_who_is_suspended_now(store, anyone, ada, bob, clock):
+    """A suspension ends without a change of the record."""
+
+    def suspended() -> list[bool | None]:
+        answer = anyone.get(f"/api/users/batch?ids={ada.id},{bob.id}")
+        return [each.get("suspended") for each in answer.json["users"]]
+
+    assert suspended() == [None, None]
+    with store.users.edit(ada.id) as user:
+        user.suspension = Suspension("command", until=now_ms() + 60_000)
+    with store.users.edit(bob.id) as user:
+        user.suspension = Suspension("command")
+    assert suspended() == [True, True]
+    assert "suspended" not in anyone.get(f"/api/users/info?id={ada.id}").json["user"]
+    clock.shift(60)
+    assert suspended() == [None, True]
+
+
+# -- as a JWT -----------------------------------------------------------------------------------
+
+
+class TestJwt:
+    """With OpenID Connect, a server can check a ticket with the keys of this site."""
+
+    @pytest.fixture
+    def app(self, make_app):
+        return make_app(OPENID="on")
+
+    def test_server_checks_it_offline(self, anyone, token, program, ada, clock):
+        from joserfc import jwk, jwt
+
+        form = {"server": "PLAY.example.org:30000", "nonce": NONCE, "format": "jwt"}
+        answer = anyone.post("/api/tickets", data=form, headers=bearer(token))
+        keys = jwk.KeySet.import_key_set(anyone.get("/oauth/keys").json)
+        decoded = jwt.decode(answer.json["ticket"], keys, algorithms=["RS256"])
+        assert decoded.header["typ"] == "join+jwt"
+        now = now_ms() // 1000
+        times = {"iat": now, "exp": now + 60}
+        assert decoded.claims == times | {
+            "iss": "http://localhost",
+            "sub": str(ada.id),
+            "aud": SERVER,
+            "client_id": program.id,
+            "name": "Ada",
+            "nonce": NONCE,
+        }
+
+    def test_it_is_taken_for_nothing_else(
+        self, anyone, token, program, adas_browser, check, subtests
+    ):
+        """RFC 8725 3.12: neither for an ID token of a client, nor for a hint or a ticket."""
+        form = {"server": SERVER, "format": "jwt"}
+        jwt = anyone.post("/api/tickets", data=form, headers=bearer(token)).json["ticket"]
+        assert refusal(check(jwt, nonce=None)) == "this is not a ticket of this site"
+        link = program.link(scope="openid", id_token_hint=jwt)
+        error = program.read_callback(adas_browser.get(link))
+        assert error["error_description"] == "id_token_hint is not an ID token"
+        for bad in ({"server": program.id, "format": "jwt"}, {"server": SERVER, "format": "x"}):
+            answer = anyone.post("/api/tickets", data=bad, headers=bearer(token))
+            assert answer.status_code == 400

@@ -36,7 +36,7 @@ function isRequest(data) {
 
 async function answerTo({ client_id: clientId, scopes, ...pkce }) {
   if (!signedIn) return refusal("no_account");
-  const scope = scopes.join(" ");
+  const scope = scopes.map((each) => (typeof each === "string" ? each : "")).join(" ");
   if (!SCOPES.includes(scope)) return refusal("invalid_scopes");
   if (clientId !== frame.dataset.clientId) return refusal("invalid_app");
   if (reachedPlayer) return refusal("already_requested");

@@ -213,6 +213,19 @@ def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game
     assert store.users.read(ada.id).grants[game.id] == Grant("a grant", ["userinfo", "email"], 1)
 
 
+def test_game_is_asked_about_again_for_the_scope_join(store, adas_browser, ada, game):
+    allow(adas_browser, game)
+    signed = open_game(adas_browser, game)
+    joins = {"scope": "userinfo email join"}
+    assert refusal(request_code(adas_browser, game, signed, **joins)) == "consent_required"
+    code = request_code(adas_browser, game, signed, **joins, decision="allow").json["code"]
+    assert store.users.read(ada.id).grants[game.id].scope == ["userinfo", "join"]
+    bearer = {"Authorization": f"Bearer {game.token_for(code)}"}
+    answer = game.http.post("/api/tickets", data={"server": "a:1"}, headers=bearer)
+    assert answer.status_code == 200
+    assert request_code(adas_browser, game, signed, **joins).status_code == 200
+
+
 def test_game_over_the_limit_of_codes_is_server_error(clock, adas_browser, game):
     allow(adas_browser, game)
     signed = open_game(adas_browser, game)

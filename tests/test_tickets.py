@@ -201,7 +201,6 @@ def test_pages_of_other_origins_get_and_check_tickets(anyone, token, check):
     assert allowed["Access-Control-Allow-Headers"] == "Authorization"
 
 
-@on_each_backend
 def test_nothing_is_stored(faults, issue, check):
     issue()
     before = faults.stored()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 from playwright.sync_api import Frame, Page, Route, expect
 
 from storage import Storage
@@ -199,6 +200,40 @@ def test_answer_of_another_site_is_refused(page: Page, site_of, game: Game, serv
 
 def frame_of(page: Page) -> Frame:
     return page.locator("iframe").element_handle().content_frame()
+
+
+def joins(server: RunningServer, game: Page | Frame, ada: dict) -> bool:
+    """Return whether a game server admits Ada with a ticket that this page gets."""
+    ticket = game.evaluate("identity.ticket('LOCALHOST:3000', 'f3a0')")
+    form = {"ticket": ticket or "", "server": "localhost:3000", "nonce": "f3a0"}
+    answer = requests.post(f"{server.address}/api/tickets/check", form, timeout=10)
+    return answer.status_code == 200 and answer.json()["user"]["id"] == ada["id"]
+
+
+def test_player_joins_a_game_server_with_a_ticket(
+    page: Page, server: RunningServer, store: Storage, game: Game, ada: dict
+):
+    """In a popup, and on the play page, which asks again after a consent to less."""
+    url = f"{game.origin('localhost')}/"
+    client, _ = store.clients.register("Space Game", [url], None, game_url=url, public=True)
+    publish(game, server, client.id)
+    game_page = open_game(page, url, scope="userinfo join")
+    assert not joins(server, game_page, ada)
+    popup = press_sign_in(page, game_page)
+    expect(popup.get_by_text("join game servers as you")).to_be_visible()
+    with popup.expect_event("close"):
+        decide(popup)
+    assert shown(game_page) and joins(server, game_page, ada)
+    for scope in ("userinfo", "userinfo join"):
+        page.goto(f"{server.address}/play/{client.id}")
+        frame = ready(frame_of(page), scope=scope)
+        frame.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("join game servers as you")).to_be_visible(visible="join" in scope)
+        decide(page)
+        assert shown(frame)
+        if "join" in scope:
+            assert joins(server, frame, ada)
+    store.clients.delete(client.id)
 
 
 def test_sign_in_on_the_play_page_needs_no_popup(

@@ -95,7 +95,7 @@ function load(options = {}) {
     return page.send({ type: "authorization_response", response: { state, ...response } });
   };
   page.paths = () => page.requests.map(([path]) => path);
-  const names = "{ signIn, needsClick, whois, player, players, pictureOf }";
+  const names = "{ signIn, needsClick, whois, ticket, player, players, pictureOf }";
   page.identity = new Function(...Object.keys(globals), `${SCRIPT}; return ${names};`)(...Object.values(globals));
   return page;
 }
@@ -382,6 +382,18 @@ test("access that has ended is no player", async () => {
   assert.deepEqual(await page.identity.whois(), ADA);
   page.answers["/api/oauth/whois"] = [401, { message: "revoked" }];
   assert.equal(await page.identity.whois(), null);
+});
+
+test("a ticket is asked for with the token, and is null without one", async () => {
+  const page = await comeBack({}, { code: "a code" });
+  page.answers["/api/tickets"] = [200, { ticket: "a ticket", expires_in: 60 }];
+  assert.equal(await page.identity.ticket("a:1", "f3a0"), "a ticket");
+  assert.deepEqual(page.requests.at(-1), ["/api/tickets", { server: "a:1", nonce: "f3a0" }]);
+  page.answers["/api/tickets"] = [401, { message: "revoked" }];
+  assert.equal(await page.identity.ticket("a:1"), null);
+  page.answers["/api/tickets"] = [403, { message: "no scope join" }];
+  await assert.rejects(page.identity.ticket("a:1"), { code: "server_error", cause: "no scope join" });
+  assert.equal(await load().identity.ticket("a:1"), null);
 });
 
 test("an unreachable server and a refused code are server_error with the server's words", async () => {

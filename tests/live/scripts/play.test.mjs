@@ -54,7 +54,7 @@ function open({
   const elements = { ask: signedIn ? new Dialog() : null, allow: new Element(), me: signedIn ? new Element() : null };
   elements.shown = Object.assign(new Element(), { content: { getElementById: () => frame } });
   elements["no-answer"] = { content: { cloneNode: () => "the game is not answering" } };
-  for (const id of ["cancel", "full-screen", "silence", "sign-in"]) elements[id] = new Element();
+  for (const id of ["ask-join", "cancel", "full-screen", "silence", "sign-in"]) elements[id] = new Element();
   const body = { append: (dialog) => (elements.ask = dialog) };
   const document = Object.assign(new Element(), { getElementById: (id) => elements[id], hidden: false, body });
   elements["sign-in"].href = `${SITE}/sign-in?next=/play/a%20game`;
@@ -122,9 +122,19 @@ test("a request gets a code when the player allows it", async () => {
   assert.deepEqual([page.told, page.holds], [[], ["Allow"]]);
   await page.press("allow");
   assert.deepEqual(page.told, [[CODE, GAME]]);
-  const request = "a signed request";
-  assert.deepEqual(page.authorized, [{ request }, { request, decision: "allow" }]);
+  const request = { request: "a signed request", scope: "userinfo" };
+  assert.deepEqual(page.authorized, [request, { ...request, decision: "allow" }]);
   assert(!page.ask.open);
+});
+
+test("a request for the scope join says so in the question", async () => {
+  for (const [scopes, hidden] of [[["userinfo"], true], [["userinfo", "join"], false]]) {
+    const page = open();
+    await page.send({ ...REQUEST, scopes });
+    assert.equal(page["ask-join"].hidden, hidden);
+    await page.press("allow");
+    assert.deepEqual(page.authorized.map(({ scope }) => scope), Array(2).fill(scopes.join(" ")));
+  }
 });
 
 test("a remembered consent gets one code without a question", async () => {
@@ -139,7 +149,7 @@ test("cancel is access_denied and sends no decision", async () => {
   await page.send(REQUEST);
   await page.press("cancel");
   assert.deepEqual(page.told, [refusal("access_denied")]);
-  assert.deepEqual(page.authorized, [{ request: "a signed request" }]);
+  assert.deepEqual(page.authorized, [{ request: "a signed request", scope: "userinfo" }]);
 });
 
 test("the second request that reaches the player is already_requested", async () => {
@@ -154,7 +164,7 @@ test("the second request that reaches the player is already_requested", async ()
 
 test("other scopes and other apps are refused and not counted", async () => {
   const page = open();
-  const scopes = [["userinfo", "email"], ["email"], [], [["userinfo"]]];
+  const scopes = [["userinfo", "email"], ["email"], [], [["userinfo"]], ["join"], ["userinfo", "join", {}]];
   for (const each of scopes) await page.send({ ...REQUEST, scopes: each });
   for (const each of ["0", ""]) await page.send({ ...REQUEST, client_id: each });
   assert.deepEqual(page.told.splice(0), [
@@ -205,7 +215,7 @@ test("hello is answered and not counted, signed in or not", async () => {
 test("the challenge (RFC 7636) is sent as text, and its refusal is not counted", async () => {
   const [invalid] = refusal("invalid_request");
   const page = open({ authorize: (sent) => ("code_challenge" in sent ? invalid : CODE) });
-  const request = "a signed request";
+  const request = { request: "a signed request", scope: "userinfo" };
   for (const [sent, received] of [
     [{ code_challenge: "a", code_challenge_method: "S256" }, ["a", "S256"]],
     [{ code_challenge: "a" }, ["a", "not text"]],
@@ -214,7 +224,7 @@ test("the challenge (RFC 7636) is sent as text, and its refusal is not counted",
   ]) {
     await page.send({ ...REQUEST, ...sent });
     const [code_challenge, code_challenge_method] = received;
-    assert.deepEqual(page.authorized.splice(0), [{ request, code_challenge, code_challenge_method }]);
+    assert.deepEqual(page.authorized.splice(0), [{ ...request, code_challenge, code_challenge_method }]);
     assert.deepEqual(page.told.splice(0), [[invalid, GAME]]);
   }
   await page.send(REQUEST);

@@ -1,6 +1,5 @@
 // Signs players in, on web pages and in web games. Each identity server has this module; docs/games.md has examples:
-//     import { signIn } from "https://id.example.org/static/v1/identity.js";
-//     button.onclick = async () => greet(await signIn({ clientId: "..." }));
+//     import { signIn } from "https://id.example.org/static/v1/identity.js"; const player = await signIn({ clientId });
 
 /** A player, as `GET /api/oauth/whois` describes one; with an `email` if the scope has it.
  * @typedef {{ id: number, name: string, pfpTimestamp?: number, email?: string }} Player */
@@ -9,10 +8,9 @@
  *   playMinutes: number, lastHeartbeat: number, modLevel: number }} Profile */
 /** What your server needs to exchange a code, besides its client_secret. Codes of the play page have no redirect_uri.
  * @typedef {{ code: string, code_verifier: string, redirect_uri?: string }} Answer */
-/** `redirectUri`: a registered one, on this page's origin; by default this page without its query. `site`: an origin;
- * by default this module's. `scope`: "userinfo", with "email" (not on the play page) and "join", for tickets. `mode`:
- * "popup" never leaves this page, "redirect" opens no popup. `prompt`: "select_account" asks the player each time.
- * @template [T=Player]
+/** `redirectUri`: a registered one on this page's origin; else this page without its query. `site`: an origin; else this
+ * module's. `scope`: "userinfo", with "email" (not on the play page) and "join" (for tickets). `mode`: "popup" never
+ * leaves this page, "redirect" opens no popup. `prompt`: "select_account" asks each time. @template [T=Player]
  * @typedef {{ clientId: string, redirectUri?: string, scope?: string, mode?: "popup" | "redirect", prompt?: string,
  *   exchange?: (answer: Answer) => Promise<T>, site?: string }} Options */
 /** A sign-in without its answer. If it `waits`, that is for signIn(), which gets `exchange`.
@@ -29,11 +27,9 @@ const ERRORS = new Map([
   ["popup_blocked", "No sign-in window could be opened. Allow popups for this page, then try again."],
   ["popup_closed", "You left before the sign-in was complete. Try again."],
 ]);
-/** @type {Promise<any> | null} */ let underway = null;
+/** @type {[Promise<any> | null, Window | null]} */ let [underway, popup] = [null, null];
 let isAnswered = false; // by the play page, which answers once per load: `underway` stays
-/** @type {Window | null} */ let popup = null;
-/** @type {() => Promise<Player | null>} */ let readPlayer = async () => null; // until there is an access token
-/** @type {(body: URLSearchParams) => Promise<any>} */ let makeTicket = async () => null; // until then, too
+/** @type {(path: string, body?: URLSearchParams) => Promise<any>} */ let ask = async () => null; // without a token
 let returned = takeRedirect();
 const onPlayPage = greet(SITE); // asked now: a click can open a popup only if nothing else takes time
 
@@ -52,37 +48,27 @@ export function signIn(options) {
 export const needsClick = async () => !returned && !(await onPlayPage);
 
 /** Returns the player who signed in here: null if nobody did, access has ended, or `exchange` was used. */
-export async function whois() {
-  await signingIn();
-  return readPlayer();
-}
+export const whois = /** @returns {Promise<Player | null>} */ async () => (await signedIn())("oauth/whois");
 
-/** Returns a ticket for a game server, good for a minute: null where whois() is null. The sign-in had "join" in its
- * scope. @param {string} server the address that the player joins, "host:port", or a client id
- * @param {string} [nonce] a text that the server made for this connection @returns {Promise<string | null>} */
-export async function ticket(server, nonce = "") {
-  await signingIn();
-  return (await makeTicket(new URLSearchParams({ server, nonce })))?.ticket ?? null;
-}
+/** Returns a ticket for a game server: for a minute, its address "host:port" or its client id, and a nonce that it
+ * made; null where whois() is null. The sign-in had the scope "join". @returns {Promise<string | null>} */
+export const ticket = async (/** @type {string} */ server, nonce = "") =>
+  (await (await signedIn())("tickets", new URLSearchParams({ server, nonce })))?.ticket ?? null;
 
 /** Returns a public profile; null if no player has this id. @param {number} id @returns {Promise<Profile | null>} */
-export async function player(id, site = SITE) {
-  return (await players([id], site))[0] ?? null;
-}
+export const player = async (id, site = SITE) => (await players([id], site))[0] ?? null;
 
 /** Returns up to 100 profiles, without unknown ids. @param {number[]} ids @returns {Promise<Profile[]>} */
-export async function players(ids, site = SITE) {
-  return ids.length ? (await send(`${site}/api/users/batch?ids=${ids}`)).users : [];
-}
+export const players = async (ids, site = SITE) =>
+  ids.length ? (await send(`${site}/api/users/batch?ids=${ids}`)).users : [];
 
 /** Returns the address of a player's picture, 256, 64 or 16 pixels wide.
  * @param {{ id: number, pfpTimestamp?: number }} player @param {"large" | "medium" | "small"} [size] */
-export function pictureOf({ id, pfpTimestamp }, size = "medium", site = SITE) {
-  return `${site}/pfp/${size}/${pfpTimestamp ? `${id}-${pfpTimestamp}` : id}.webp`;
-}
+export const pictureOf = ({ id, pfpTimestamp }, size = "medium", site = SITE) =>
+  `${site}/pfp/${size}/${pfpTimestamp ? `${id}-${pfpTimestamp}` : id}.webp`;
 
 /** Waits for a sign-in; after one that failed, the next signIn() asks anew. */
-const signingIn = async () => (returned?.result ?? underway)?.catch(() => (returned = null));
+const signedIn = () => Promise.resolve(returned?.result ?? underway).catch(() => (returned = null)).then(() => ask);
 
 /** @param {Options<any>} options */
 async function begin({ clientId, redirectUri = location.origin + location.pathname, exchange, ...options }) {
@@ -171,8 +157,8 @@ async function finish({ site, clientId, redirectUri, verifier }, { code, error, 
   const body = new URLSearchParams({ grant_type: "authorization_code", client_id: clientId, ...answer });
   const { access_token: token } = await send(`${site}/api/oauth/token`, { method: "POST", body });
   const headers = { Authorization: `Bearer ${token}` };
-  makeTicket = (ticket) => send(`${site}/api/tickets`, { method: "POST", headers, body: ticket }, 401);
-  return (readPlayer = () => send(`${site}/api/oauth/whois?client_id=${clientId}`, { headers }, 401))();
+  ask = (path, sent) => send(`${site}/api/${path}`, { method: sent ? "POST" : "GET", headers, body: sent }, 401);
+  return ask(`oauth/whois?client_id=${clientId}`);
 }
 
 /** @param {string} address @param {RequestInit} [request] @param {number} [none] the status that means null */

@@ -63,7 +63,7 @@ def test_nginx_body_limits_equal_those_of_the_server():
     limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
     assert limits == {
         "": PAGE_BODY_LIMIT,
-        "^(/api)?/oauth/token$": TOKEN_BODY_LIMIT,
+        "^(/oauth/token|/api/(oauth/token|tickets|tickets/check))$": TOKEN_BODY_LIMIT,
         "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)$": 9 * 2**20,
     }
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20

@@ -21,6 +21,7 @@ from test_uploads import encode as encode_picture
 from test_uploads import exif, swapped_profile
 
 from identity.fast_path import parse_parameters
+from identity.server_addresses import BadAddress, normal_address
 from storage import records, site_records
 from storage.encoding import build_record, encode, record_as_dict
 from storage.errors import DamagedRecord, NotFound, PictureRefused
@@ -152,8 +153,19 @@ def test_token_request_fails_unless_valid_and_keeps_the_code(
 @example(body=b"%", content_type="")
 @example(body=b"a=%ff&b=%C0%80&grant_type=%00", content_type="")
 def test_any_token_request_body_is_400_or_401(anyone, new_address_per_request, body, content_type):
-    answer = anyone.post("/api/oauth/token", data=body, headers={"Content-Type": content_type})
-    assert answer.status_code in (400, 401)
+    for path in ("/api/oauth/token", "/api/tickets/check"):
+        answer = anyone.post(path, data=body, headers={"Content-Type": content_type})
+        assert answer.status_code in (400, 401)
+
+
+@given(st.text() | st.from_regex(r"[a-zA-Z0-9.:\[\]%x_-]+", fullmatch=True))
+@example("١:1")
+def test_any_server_address_has_one_form_or_is_refused(text):
+    try:
+        form = normal_address(text)
+    except BadAddress:
+        return
+    assert normal_address(form) == form == form.lower() and form.isascii()
 
 
 SCHEMES = st.sampled_from(["Basic ", "Bearer ", "basic  ", "BEARER\t", "Digest ", ""])

@@ -15,9 +15,8 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 import identity_server
 from identity.fast_path import FastPath
 
-CALLS = {"/api/oauth/token": "POST"} | dict.fromkeys(
-    ("/api/oauth/whois", "/api/users/info", "/api/users/batch"), "GET"
-)
+CALLS = {"/api/oauth/whois": "GET", "/api/users/info": "GET", "/api/users/batch": "GET"}
+CALLS |= dict.fromkeys(("/api/oauth/token", "/api/tickets", "/api/tickets/check"), "POST")
 
 
 @pytest.fixture

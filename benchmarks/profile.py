@@ -20,7 +20,7 @@ from werkzeug.test import EnvironBuilder
 
 from benchmarks import baselines
 from benchmarks.population import populate, show_progress
-from benchmarks.workload import CALLS, Call, Installation
+from benchmarks.workload import CALLS, TICKETS, Call, Installation
 from storage import Storage
 
 BATCHES = 9
@@ -35,14 +35,14 @@ def main() -> None:
         print(f"{'microseconds per call':24}{'median':>8}{'minimum':>8}")
         print_time("bare WSGI", baselines.bare, lambda count: [Call("/")] * count)
         print_time("plain Flask", baselines.plain, lambda count: [Call("/")] * count)
-        for name, make_calls in CALLS.items():
+        for name, make_calls in (CALLS | TICKETS).items():
             print_time(name, installation.app, functools.partial(make_calls, installation))
         # Why identity.signing has a serializer of its own.
-        with mock.patch("identity_server.serializer", plain_serializer):
+        with mock.patch("identity.grants.serializer", plain_serializer):
             for name in ("whois", "token"):
                 make_calls = functools.partial(CALLS[name], installation)
                 print_time(f"{name}, plain serializer", installation.app, make_calls)
-        for name, make_calls in CALLS.items():
+        for name, make_calls in (CALLS | TICKETS).items():
             print_functions(name, installation.app, make_calls(installation, BATCH))
 
 

@@ -9,13 +9,17 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from benchmarks.population import PASSWORD, REDIRECT_URI, joined, make_player
+from identity.grants import issue_access_token
+from identity.oauth import JOIN
 from identity.signing import serializer
-from identity_server import create_app, issue_access_token
+from identity.tickets import PURPOSE
+from identity_server import create_app
 from storage.records import AuthorizationCode, Session, now_ms
 
 # Settings of another installation, which are ignored.
 PREFIXES = ("IDENTITY_", "GUNICORN_", "GRANIAN_")
 SIGNED_IN = 100  # players, for the calls that need a session
+GAME_SERVER, NONCE = "play.example.org:30000", "f3a0b1c2d3e4"  # of the calls about tickets
 ACTIVE, SHARE_OF_ACTIVE = 1000, 0.9  # in a community most calls are about few players
 
 
@@ -112,6 +116,26 @@ class Installation:
         }
         return Call("/api/oauth/token", form=urlencode(form))
 
+    def ticket_calls(self, count: int) -> list[Call]:
+        """Return requests for tickets of a game server."""
+        form = urlencode({"server": GAME_SERVER, "nonce": NONCE})
+        calls = []
+        for consent in map(self._consent, self._random_users(count)):
+            consent.scope = [*consent.scope, JOIN]
+            token = issue_access_token(consent, self.storage)
+            calls.append(Call("/api/tickets", form=form, authorization=f"Bearer {token}"))
+        return calls
+
+    def check_calls(self, count: int) -> list[Call]:
+        """Return checks of tickets."""
+        calls = []
+        for consent in map(self._consent, self._random_users(count)):
+            values = consent.user_id, consent.client_id, consent.grant_id, GAME_SERVER, NONCE
+            ticket = serializer(PURPOSE, self.storage).dumps(values)
+            form = {"ticket": ticket, "server": GAME_SERVER, "nonce": NONCE}
+            calls.append(Call("/api/tickets/check", form=urlencode(form)))
+        return calls
+
     def picture_calls(self, count: int) -> list[Call]:
         """Return requests for pictures of 64 pixels."""
         return [
@@ -166,6 +190,7 @@ CALLS = {
     "token": Installation.token_calls,
     "picture": Installation.picture_calls,
 }
+TICKETS = {"ticket": Installation.ticket_calls, "check": Installation.check_calls}
 PAGES = {  # of a server with PROXIES=1
     "home page": Installation.home_calls,
     "save": Installation.save_calls,

@@ -27,13 +27,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from storage import kinds
 from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.errors import StorageError
 from storage.kind import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.records import Attempt, AuthorizationCode, OpenIdKey, User, now_ms
+from storage.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.repositories import Clients, Handles, Images, Invites, Records
 from storage.users import Users
 
@@ -43,6 +44,7 @@ PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 GENERATED_CACHED = 1024  # users whose pictures are generated: about 1 KiB each
+Code = TypeVar("Code", AuthorizationCode, DeviceRequest)
 
 
 class Pictures(ABC):
@@ -73,19 +75,22 @@ class Pictures(ABC):
 
 
 class Codes(ABC):
-    """The authorization codes, stored under their hash."""
+    """The authorization codes, and those of devices, stored under their hash."""
 
     @abstractmethod
-    def add(self, code: str, record: AuthorizationCode) -> None:
+    def add(self, code: str, record: Code) -> None:
         """Store a code. A crash of the storage may lose it, and invalidates it."""
 
     @abstractmethod
-    def read(self, code: str) -> AuthorizationCode:
-        """Return the record of an unused code of any age. Raises NoSuchCode, CodeSpent."""
+    def read(self, code: str, record_type: type[Code] = AuthorizationCode) -> Code:
+        """Return the record of an unused code of any age. Raises NoSuchCode, CodeSpent.
+
+        The code of a record of another type is unknown.
+        """
 
     @abstractmethod
-    def spend(self, code: str) -> None:
-        """Use a code up. Raises CodeSpent, NoSuchCode.
+    def spend(self, code: str, record_type: type[Code] = AuthorizationCode) -> None:
+        """Use a code up, of which `read` returned the record. Raises CodeSpent, NoSuchCode.
 
         If several callers race, one returns. StorageFailed leaves the code unused, unless it is
         SaveUnconfirmed.

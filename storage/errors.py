@@ -53,7 +53,7 @@ class DecoderNotStarted(PictureRefused):
 
 
 class CodeSpent(StorageError):
-    """This authorization code was used before; `record` is its AuthorizationCode."""
+    """This authorization code was used before; `record` is what `Codes.read` returned."""
 
     def __init__(self, record) -> None:
         super().__init__("this authorization code was already used")

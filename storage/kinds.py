@@ -171,6 +171,7 @@ def _client_rules(client: Client) -> Rules:
         "description": rules.check_description,
         "post_logout_redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
         "only_groups": rules.check_groups,
+        "device": lambda device: rules.check_device(device, client.public),
     }
 
 

@@ -22,7 +22,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
 NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
-NEW_FIELDS |= {"quiet_sign_ins"}
+NEW_FIELDS |= {"quiet_sign_ins", "device"}
 
 
 def now_ms() -> int:
@@ -194,12 +194,12 @@ class Client:
     public: bool = False  # RFC 6749 2.1: it runs where no secret can be kept, and has none
     require_pkce: bool = False  # of a confidential client; a public one always has to
     no_email: bool = False  # the email scope is ignored, whoever adds it to a request
-    # Where OpenID Connect takes a player who signed out there.
-    post_logout_redirect_uris: list[str] = field(default_factory=list)
+    post_logout_redirect_uris: list[str] = field(default_factory=list)  # of OpenID Connect
     only_groups: list[str] = field(default_factory=list)  # [] for everybody
     cover: int | None = None  # when the cover was uploaded; None: it is generated
     used: int = 0  # the last sign-in there, to the hour; 0: none yet
     declined: bool = False  # a moderator looked at the game, and left it unlisted
+    device: bool = False  # of a public client: it signs players in on another device (RFC 8628)
 
     @property
     def cover_id(self) -> str | None:
@@ -262,19 +262,30 @@ class Client:
 
 @dataclass(slots=True)
 class AuthorizationCode:
-    """The record of an authorization code (RFC 6749 4.1.2)."""
+    """The record of an authorization code (RFC 6749 4.1.2), or a player's answer to a device."""
 
     client_id: str
-    user_id: int
+    user_id: int  # 0: the player refused a device
     grant_id: str
     scope: list[str]
-    redirect_uri: str | None  # None: issued to a game, which has none
+    redirect_uri: str | None  # None: issued to a game or a device, which has none
     code_challenge: str | None  # RFC 7636, method S256
     issued: int = field(default_factory=now_ms)
     granted: str | None = None  # scope; None: all that was asked for
-    # OpenID Connect Core 3.1.2.1; None without the scope openid.
-    nonce: str | None = None
-    auth_time: int | None = None  # when the player signed in
+    nonce: str | None = None  # OpenID Connect Core 3.1.2.1; None without the scope openid
+    auth_time: int | None = None  # when the player signed in; None without it
+
+
+@dataclass(slots=True)
+class DeviceRequest:
+    """The record of a user code: a device waits for a player's answer (RFC 8628 3.1)."""
+
+    client_id: str
+    scope: list[str]
+    device_id: str  # the answer is stored under it
+    network: str  # where the device is, as `client_address` returns it
+    issued: int = field(default_factory=now_ms)
+    granted: str | None = None  # as that of a code
 
 
 @dataclass(slots=True)

@@ -270,6 +270,11 @@ def check_secret_hash(secret_sha256: str, public: bool = False) -> str | None:
     return None if SHA256.fullmatch(secret_sha256) else "This is not a SHA-256."
 
 
+def check_device(device: bool, public: bool) -> str | None:
+    """Check whether a client may sign players in on another device."""
+    return "Only a public app can do this." if device and not public else None
+
+
 def check_redirect_uris(uris: list[str], public: bool = False) -> str | None:
     """Check the redirect URIs of a confidential or a public client."""
     for uri in uris:

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from storage.contract import Codes
+from storage.contract import Code, Codes
 from storage.encoding import build_record, encode, stored_fields
 from storage.errors import CodeSpent, NoSuchCode
 from storage.files import raises_storage_errors
@@ -30,7 +30,7 @@ class CodeFiles(Codes):
         self._boot_id = disk.read_boot_id()  # None if the system has none: then all is synced
 
     @raises_storage_errors
-    def add(self, code: str, record: AuthorizationCode) -> None:
+    def add(self, code: str, record: Code) -> None:
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
         path = f"{self._folder}/{number}/{sha256(code)}.json"
@@ -38,19 +38,19 @@ class CodeFiles(Codes):
         disk.write_file(path, content, durable=self._boot_id is None)
 
     @raises_storage_errors
-    def read(self, code: str) -> AuthorizationCode:
+    def read(self, code: str, record_type: type[Code] = AuthorizationCode) -> Code:
         for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
-                return self._read_file(f"{place}.json")
-        raise self._spent(code)
+                return self._read_file(f"{place}.json", record_type)
+        raise self._spent(code, record_type)
 
     @raises_storage_errors
-    def spend(self, code: str) -> None:
+    def spend(self, code: str, record_type: type[Code] = AuthorizationCode) -> None:
         rename = disk.commit if self._boot_id is None else os.rename
         for place in self._places(code):
             with contextlib.suppress(FileNotFoundError):
                 return rename(f"{place}.json", f"{place}.spent")
-        raise self._spent(code)
+        raise self._spent(code, record_type)
 
     def _places(self, code: str) -> Iterator[str]:
         """Yield the possible paths of a code's file, without the extension."""
@@ -61,20 +61,20 @@ class CodeFiles(Codes):
         for each in windows - {now}:
             yield f"{self._folder}/{each}/{name}"
 
-    def _spent(self, code: str) -> CodeSpent:
+    def _spent(self, code: str, record_type: type) -> CodeSpent:
         """Return the error for a code that is not live. Raises NoSuchCode if it is unknown."""
         for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
-                return CodeSpent(self._read_file(f"{place}.spent"))
+                return CodeSpent(self._read_file(f"{place}.spent", record_type))
         raise NoSuchCode(UNKNOWN)
 
-    def _read_file(self, path: str) -> AuthorizationCode:
+    def _read_file(self, path: str, record_type: type[Code]) -> Code:
         unknown = NoSuchCode(UNKNOWN)
         content = disk.read_file(path, unknown)
         try:
             values = json.loads(content)
             boot_id = values.pop("boot_id")
-            record = build_record(AuthorizationCode, values)
+            record = build_record(record_type, values)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise unknown from None  # never synced: after a power cut it may hold anything
         if boot_id != self._boot_id:

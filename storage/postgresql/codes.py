@@ -10,7 +10,7 @@ import math
 import secrets
 import time
 
-from storage.contract import Codes
+from storage.contract import Code, Codes
 from storage.encoding import decode_record, stored_fields
 from storage.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
 from storage.postgresql.connections import Database
@@ -28,7 +28,7 @@ class CodeTable(Codes):
         self._database = database
         self._cleaned = -math.inf  # time.monotonic()
 
-    def add(self, code: str, record: AuthorizationCode) -> None:
+    def add(self, code: str, record: Code) -> None:
         if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
             self._cleaned = time.monotonic()
             oldest = now_ms() - KEPT
@@ -39,17 +39,17 @@ class CodeTable(Codes):
             [sha256(code), values, now_ms()],
         )
 
-    def read(self, code: str) -> AuthorizationCode:
+    def read(self, code: str, record_type: type[Code] = AuthorizationCode) -> Code:
         query = "SELECT record, spent_by FROM codes WHERE hash = %s"
         for content, spent_by in self._database.execute(query, [sha256(code)]):
             with contextlib.suppress(DamagedRecord):
-                record = decode_record(content, AuthorizationCode, "codes")
+                record = decode_record(content, record_type, "codes")
                 if spent_by is None:
                     return record
                 raise CodeSpent(record)
         raise NoSuchCode(UNKNOWN)
 
-    def spend(self, code: str) -> None:
+    def spend(self, code: str, record_type: type[Code] = AuthorizationCode) -> None:
         # The statement may run twice, after a lost connection, and then finds its own mark.
         query = (
             "UPDATE codes SET spent_by = %(mark)s WHERE hash = %(hash)s "
@@ -62,5 +62,5 @@ class CodeTable(Codes):
             problem = "the database did not confirm this: the code may be used up"
             raise SaveUnconfirmed(problem) from error
         if not spent:
-            self.read(code)  # which raises CodeSpent or NoSuchCode
+            self.read(code, record_type)  # which raises CodeSpent or NoSuchCode
             raise StorageFailed("an authorization code was restored while it was used")

@@ -32,6 +32,7 @@ from storage.records import (
     AuthorizationCode,
     Client,
     Cover,
+    DeviceRequest,
     FormerEmail,
     FormerName,
     Grant,
@@ -240,6 +241,7 @@ RECORDS = {
         State("backup", 5),
         Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
         AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
+        DeviceRequest("a" * 24, ["userinfo"], "id", "192.0.2.1"),
     )
 }
 

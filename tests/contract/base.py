@@ -9,7 +9,7 @@ import pytest
 from storage import Storage
 from storage.errors import StorageError
 from storage.names import unique_key
-from storage.records import PICTURE_SIZES, AuthorizationCode, Client, User, sha256
+from storage.records import PICTURE_SIZES, AuthorizationCode, Client, DeviceRequest, User, sha256
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
 
@@ -33,6 +33,10 @@ class Contract:
     def code_record(self, ada, client) -> AuthorizationCode:
         scope, uri = ["userinfo"], "https://a.example"
         return AuthorizationCode(client.id, ada.id, "a grant", scope, uri, None)
+
+    @pytest.fixture
+    def device_request(self, client) -> DeviceRequest:
+        return DeviceRequest(client.id, ["userinfo"], "a device", "192.0.2.1")
 
 
 def together(act: Callable, arguments: Iterable) -> list:

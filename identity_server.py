@@ -4,6 +4,7 @@
     POST /oauth/authorize        the player decides; "allow" gives the client a code       decide
     POST /api/oauth/token        the client exchanges the code for an access token          token
     POST /oauth/token            ... with the responses of the standards           standard_token
+    POST /oauth/device           a program without a browser gets a code to show   start_device_flow
     GET  /api/oauth/whois        the client learns who gave the access token                whois
     GET  /oauth/userinfo         ... as claims                                           userinfo
     GET  /play/<id>              a game inside a page of this server                         play
@@ -16,7 +17,8 @@
 Read from top to bottom it is: limits, the grant in the order in which a client meets it, its first
 half once more for a game, public look-ups, and the app. Every line that handles an authorization
 code stands here, and those that handle an access token in identity.grants. To read them you need
-besides: the parameters of a request (identity.authorization, identity.clients), `signed_in_player`
+besides: the parameters of a request (identity.authorization, identity.clients), the requests of
+devices and the answers to them (identity.device), `signed_in_player`
 (identity.sessions), `serializer` (identity.signing), the records (storage), and `find_game`
 (pages.games).
 """
@@ -54,13 +56,15 @@ from identity.authorization import (
 )
 from identity.claims import batched_profile, given_email, profile_body, profile_claims, scope_claims
 from identity.clients import (
+    DEVICE_GRANT,
     FORM_TYPE,
     authenticate_client,
     check_token_form,
     find_named_client,
     read_token_parameters,
 )
-from identity.context import base_url, get_storage, mail_is_on
+from identity.context import base_url, get_storage
+from identity.device import DEVICE_CODE_USED, PREFIXES, read_answer, start_device_flow
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.formatting import MINUTE
 from identity.grants import (
@@ -69,15 +73,15 @@ from identity.grants import (
     issue_access_token,
     read_bearer_token,
     read_token_holder,
+    require_admitted,
     save_consent,
 )
 from identity.guards import GUARDS, is_framed, is_request_by_post
-from identity.naming import describe_groups, name_owner
+from identity.naming import name_owner
 from identity.oauth import (
     CODE_MAX_AGE,
     CODE_TOO_OLD,
     CODE_USED,
-    JOIN,
     InvalidGrant,
     add_to_query,
     code_challenge_of,
@@ -106,7 +110,7 @@ from identity.tickets import check_ticket, issue_ticket
 from pages.blueprints import BLUEPRINTS
 from pages.errors import ERROR_HANDLERS, show_bad_request
 from pages.games import find_game, preview_of_game, require_game
-from pages.rendering import load_templates, render_page
+from pages.rendering import load_templates, render_page, shared_with_app
 from storage import Storage, open_storage
 from storage.errors import (
     CodeSpent,
@@ -202,12 +206,6 @@ def respond_silently(reply: Reply, auth_request: AuthorizationRequest) -> Respon
         return respond_with_error(reply, error)
 
 
-def require_admitted(client: Client, player: User) -> None:
-    """Raise Forbidden if the client is for other players."""
-    if not client.admits(player):
-        abort(403, f"{client.name} is only for {describe_groups(client.only_groups)}.")
-
-
 def may_skip_consent(
     client: Client, grant: Grant | None, auth_request: AuthorizationRequest
 ) -> bool:
@@ -242,9 +240,7 @@ def show_consent_page(
         is_popup=auth_request.response_mode == WEB_MESSAGE,
         on_device=not client.remembers_consent(auth_request.redirect_uri),
         remembered=not is_test(client, auth_request),
-        email=given_email(player, mail_is_on()) if "email" in auth_request.scope else None,
-        groups=player.groups if "groups" in auth_request.scope else None,
-        joins=JOIN in auth_request.scope,
+        shared=shared_with_app(player, auth_request.scope),
         request_field=signed,
         again=auth_request.address,
         problems={"form": problem} if problem else {},
@@ -376,10 +372,7 @@ def standard_token(api_request: ApiRequest) -> JsonResponse:
 
 
 def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonResponse:
-    """Return the response with the token.
-
-    Everything is read and checked before the code is spent: a failed request uses up no code.
-    """
+    """Return the response with the token, for a code or for a player's answer to a device."""
     parameters = read_token_parameters(api_request)
     try:
         form = check_token_form(parameters, is_standard)
@@ -387,9 +380,31 @@ def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonRes
         find_named_client(api_request, dict(parameters))  # its pages may read this error
         raise
     client = authenticate_client(api_request, form)
-    store = api_request.storage
     try:
-        code = store.codes.read(form["code"])
+        body = issue_tokens(api_request, client, form, is_standard)
+    except InvalidGrant as error:
+        if form["grant_type"] == DEVICE_GRANT and not is_standard:
+            error.description = error.error  # programs compare it
+        raise
+    return JsonResponse(body, {**NO_STORE, "Pragma": "no-cache"})
+
+
+def issue_tokens(
+    api_request: ApiRequest, client: Client, form: dict[str, str], is_standard: bool
+) -> dict[str, str | int]:
+    """Return the body of the response with the token.
+
+    Everything is read and checked before the code is spent: a failed request uses up no code.
+    Raises InvalidRequest, ServiceUnavailable.
+    """
+    store, is_device = api_request.storage, form["grant_type"] == DEVICE_GRANT
+    try:
+        if is_device:
+            name, code = read_answer(store, client, form["device_code"])
+        elif form["code"].startswith(PREFIXES):  # what a device has to wait for
+            raise NoSuchCode
+        else:
+            name, code = form["code"], store.codes.read(form["code"])
         user = require_good_code(store, code, client, form)
         body = {
             "access_token": issue_access_token(code, store, client.only_groups),
@@ -400,7 +415,8 @@ def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonRes
             body["scope"] = code.granted  # RFC 6749 5.1
         if is_standard and OPENID in code.scope:
             body["id_token"] = issue_id_token(code, user, body["access_token"], api_request)
-        store.codes.spend(form["code"])
+        store.codes.spend(name)
+        return body
     except NoSuchCode:
         raise InvalidGrant("unknown or expired authorization code") from None
     except CodeSpent as spent:
@@ -408,7 +424,7 @@ def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonRes
         # a player's tokens.
         if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
-        raise InvalidGrant(CODE_USED) from None
+        raise InvalidGrant(DEVICE_CODE_USED if is_device else CODE_USED) from None
     except SaveUnconfirmed as error:
         logger.error("a code may have been spent: %s", error)
         problem = "the code may have been used up: get a new one"
@@ -416,7 +432,9 @@ def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonRes
     except StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
-    return JsonResponse(body, {**NO_STORE, "Pragma": "no-cache"})
+
+
+api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
 
 
 def require_good_code(
@@ -424,12 +442,13 @@ def require_good_code(
 ) -> User:
     """Return the player of a code that is valid for this token request.
 
-    Raises InvalidGrant, NoSuchCode.
+    The answer to a device lasts as long as its device code. Raises InvalidGrant, NoSuchCode.
     """
     if code.client_id != client.id:
         raise NoSuchCode
+    is_device = form["grant_type"] == DEVICE_GRANT
     age = now_ms() - code.issued  # below 0 if the clock of another machine is ahead
-    if not -CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
+    if not is_device and not -CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
         raise InvalidGrant(CODE_TOO_OLD)
     user = find_granting_user(store, code.user_id, code.client_id, code.grant_id)
     if user is None:
@@ -438,6 +457,13 @@ def require_good_code(
         )
     if not client.admits(user):  # a group was taken away since
         raise InvalidGrant("the client is not for this player")
+    if not is_device:
+        require_own_code(code, client, form)
+    return user
+
+
+def require_own_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
+    """Raise InvalidGrant unless this token request belongs to the authorization request."""
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         raise InvalidGrant("redirect_uri is not the one of the authorization request")
@@ -450,7 +476,6 @@ def require_good_code(
         raise InvalidGrant("code_verifier is missing")
     if not has_right_verifier(form, code):
         raise InvalidGrant("code_verifier does not match the code_challenge")
-    return user
 
 
 def has_right_verifier(form: dict[str, str], code: AuthorizationCode) -> bool:

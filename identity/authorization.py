@@ -78,7 +78,7 @@ class AuthorizationRequest:
     @property
     def granted_scope(self) -> str | None:
         """The scope for a response; None if all was granted that was asked for (RFC 6749 5.1)."""
-        asked = self.asked_scope.split()
+        asked = list(dict.fromkeys(self.asked_scope.split()))  # it is stored
         granted = [each for each in asked if each in self.scope]
         return None if granted == asked else " ".join(granted) or ALWAYS_GRANTED
 
@@ -174,7 +174,7 @@ def read_authorization_request(
     auth_request = AuthorizationRequest(
         client.id,
         redirect_uri,
-        read_scope(scope, client),
+        read_scope(scope, client, is_on()),
         parameters.get("state"),
         read_code_challenge(parameters, required=client.needs_challenge),
         response_mode,
@@ -189,10 +189,10 @@ def read_authorization_request(
     return auth_request
 
 
-def read_scope(text: str, client: Client) -> list[str]:
+def read_scope(text: str, client: Client, with_openid: bool) -> list[str]:
     """Return the known scopes: generic clients also ask for others."""
     asked = {ALWAYS_GRANTED, *text.split(" ")} - ({"email"} if client.no_email else set())
-    others = [PROFILE, OPENID] if is_on() else [PROFILE]
+    others = [PROFILE, OPENID] if with_openid else [PROFILE]
     return [each for each in (*SCOPES, *others) if each in asked]
 
 

@@ -7,7 +7,7 @@ none (RFC 6749 2.1) and only names itself: PKCE protects its codes.
 import base64
 import hmac
 import logging
-from collections.abc import Iterable
+from collections.abc import Container
 from typing import NoReturn
 from urllib.parse import unquote_plus
 
@@ -22,8 +22,11 @@ from storage.records import Client, sha256
 
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 FORM_TYPE = "application/x-www-form-urlencoded"
-GRANT_TYPE = "authorization_code"
+CODE_GRANT = "authorization_code"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 3.4
+CODE_FIELDS = {CODE_GRANT: "code", DEVICE_GRANT: "device_code"}  # what a grant has to send
 TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
+TOKEN_FIELDS += ("device_code",)
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 
 logger = logging.getLogger("identity_server")  # the app's own
@@ -41,34 +44,34 @@ def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
         raise InvalidRequest("the body is not form-encoded UTF-8") from None
 
 
-def single_parameters(sent: list[tuple[str, str]], names: Iterable[str]) -> dict[str, str]:
+def single_parameters(sent: list[tuple[str, str]], names: Container[str]) -> dict[str, str]:
     """Return the parameters of these names, without blank ones.
 
     Raises InvalidRequest if one is repeated.
     """
     values = {}
-    for name in names:
-        found = [value for each, value in sent if each == name]
-        if len(found) > 1:
-            raise InvalidRequest(f"{name} is repeated")
-        if found and found[0]:
-            values[name] = found[0]
-    return values
+    for name, value in sent:
+        if name in names:
+            if name in values:
+                raise InvalidRequest(f"{name} is repeated")
+            values[name] = value
+    return {name: value for name, value in values.items() if value}
 
 
 def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str, str]:
     """Return the parameters of a token request without blank ones. Raises InvalidRequest."""
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     form = {name: value for name, value in sent if value}
-    is_other_grant = form.get("grant_type", GRANT_TYPE) != GRANT_TYPE
-    if is_standard and is_other_grant:  # whatever else is wrong
-        raise UnsupportedGrantType(f"grant_type must be {GRANT_TYPE}")
+    grant = form.get("grant_type", CODE_GRANT)
+    unsupported = UnsupportedGrantType(f"grant_type must be {' or '.join(CODE_FIELDS)}")
+    if is_standard and grant not in CODE_FIELDS:  # whatever else is wrong
+        raise unsupported
     single_parameters(sent, TOKEN_FIELDS)
-    for name in ("grant_type", "code"):
+    for name in ("grant_type", CODE_FIELDS.get(grant, "code")):
         if name not in form:
             raise InvalidRequest(f"{name} is missing")
-    if is_other_grant:
-        raise UnsupportedGrantType(f"grant_type must be {GRANT_TYPE}")
+    if grant not in CODE_FIELDS:
+        raise unsupported
     return form
 
 

@@ -8,24 +8,34 @@ import re
 import secrets
 from collections.abc import Sequence
 
+from flask import abort
 from itsdangerous import BadSignature
 
 from identity.authorization import AuthorizationRequest
 from identity.context import get_storage
 from identity.fast_path import ApiRequest
+from identity.naming import describe_groups
 from identity.oauth import SCOPES
 from identity.responses import TokenRefused
 from identity.signing import serializer
 from storage import Storage
 from storage.errors import NoSuchUser
-from storage.records import AuthorizationCode, Grant, User, now_ms
+from storage.records import AuthorizationCode, Client, DeviceRequest, Grant, User, now_ms
 from storage.repositories import unchanged
 
 TOKEN_MAX_AGE = 600  # seconds
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 
 
-def save_consent(user_id: int, auth_request: AuthorizationRequest, remembered: bool) -> Grant:
+def require_admitted(client: Client, player: User) -> None:
+    """Raise Forbidden if the client is for other players."""
+    if not client.admits(player):
+        abort(403, f"{client.name} is only for {describe_groups(client.only_groups)}.")
+
+
+def save_consent(
+    user_id: int, auth_request: AuthorizationRequest | DeviceRequest, remembered: bool
+) -> Grant:
     """Return the player's grant, with the approved scopes if they are to be remembered.
 
     Raises StorageFailed.

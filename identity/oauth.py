@@ -41,8 +41,14 @@ class InvalidClient(InvalidRequest):
     error = "invalid_client"
 
 
+class UnauthorizedClient(InvalidRequest):
+    """A request of a client for a grant that it has not registered."""
+
+    error = "unauthorized_client"
+
+
 class UnsupportedGrantType(InvalidRequest):
-    """A token request for another grant than that of an authorization code."""
+    """A token request for another grant than those of this server."""
 
     error = "unsupported_grant_type"
 

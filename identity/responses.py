@@ -112,7 +112,7 @@ def storage_http_error(error: StorageError, logger: logging.Logger) -> HTTPExcep
     return StorageUnavailable(retry_after=STORAGE_RETRY_AFTER)
 
 
-STANDARD_PATHS = ("/oauth/token", "/oauth/userinfo")  # whose errors are those of the standards
+STANDARD_PATHS = ("/oauth/token", "/oauth/device", "/oauth/userinfo")  # errors of the standards
 STANDARD_ERRORS = {401: "invalid_client", 500: "server_error"}  # of RFC 6749, by status
 STANDARD_ERRORS |= dict.fromkeys((429, 503, 507), "temporarily_unavailable")
 

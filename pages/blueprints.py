@@ -5,6 +5,7 @@ from pages.admin_apps import admin_apps
 from pages.admin_players import admin_players
 from pages.chat import chat
 from pages.developer import developer
+from pages.device import device
 from pages.discovery import discovery
 from pages.documentation import documentation
 from pages.files import files
@@ -37,4 +38,4 @@ BLUEPRINTS = [
     reports,
 ]
 BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
-BLUEPRINTS += [passkeys, games, developer, documentation, tester, discovery]
+BLUEPRINTS += [passkeys, games, developer, device, documentation, tester, discovery]

@@ -5,6 +5,7 @@ from werkzeug.wrappers import Response
 
 from identity.authorization import OPENID, PROFILE, PROMPTS
 from identity.claims import CLAIMS, TOKEN_CLAIMS
+from identity.clients import CODE_FIELDS
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES
 from identity.openid import is_on, require_openid
@@ -26,7 +27,7 @@ NOT_CRAWLED = (
     "/oauth",
     "/sign-",
 )
-NOT_CRAWLED += ("/welcome", "/*/report")
+NOT_CRAWLED += ("/device", "/welcome", "/*/report")
 PROFILES = ("/players", "/users/", "/pfp/")
 
 discovery = Blueprint("discovery", __name__)
@@ -44,11 +45,12 @@ def server_metadata() -> dict[str, str | list[str]]:
         "issuer": base_url(),
         "authorization_endpoint": f"{base_url()}/oauth/authorize",
         "token_endpoint": f"{base_url()}/oauth/token",
+        "device_authorization_endpoint": f"{base_url()}/oauth/device",  # RFC 8628 4
         "userinfo_endpoint": f"{base_url()}/oauth/userinfo",
         "scopes_supported": [*SCOPES, PROFILE, *([OPENID] if is_on() else [])],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query", "web_message"],
-        "grant_types_supported": ["authorization_code"],
+        "grant_types_supported": [*CODE_FIELDS],
         "token_endpoint_auth_methods_supported": [
             "client_secret_basic",
             "client_secret_post",

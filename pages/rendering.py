@@ -6,10 +6,11 @@ from typing import NamedTuple
 from flask import Flask, current_app, render_template, session
 
 from identity import rights
-from identity.context import base_url, get_storage
+from identity.claims import given_email
+from identity.context import base_url, get_storage, mail_is_on
 from identity.formatting import DATE, DAY, format_age, format_time
 from identity.look import read_look
-from identity.oauth import find_pending_authorization, redirect_targets
+from identity.oauth import JOIN, find_pending_authorization, redirect_targets
 from identity.reports import count_waiting
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
@@ -127,6 +128,15 @@ def unread_notices(player: User) -> list[str]:
         session["told"] = unread[-1].since
     told = session.pop("renamed", None), session.pop("unconfirmed", None)  # by the sign-in
     return [*filter(None, told), *(each.text for each in unread)]
+
+
+def shared_with_app(player: User, scope: list[str]) -> dict:
+    """Return what pages that ask for consent say of these scopes; None for what is not shared."""
+    return {
+        "email": given_email(player, mail_is_on()) if "email" in scope else None,
+        "groups": player.groups if "groups" in scope else None,
+        "joins": JOIN in scope,
+    }
 
 
 def render_guest_page(

@@ -63,7 +63,7 @@ def test_nginx_body_limits_equal_those_of_the_server():
     limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
     assert limits == {
         "": PAGE_BODY_LIMIT,
-        "^(/oauth/token|/api/(oauth/token|tickets|tickets/check))$": TOKEN_BODY_LIMIT,
+        "^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))$": TOKEN_BODY_LIMIT,
         "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)$": 9 * 2**20,
     }
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
@@ -121,7 +121,7 @@ def test_compose_file_starts_nginx_and_both_servers():
         assert re.search(pattern, SITE), pattern
         assert "127.0.0.1" not in replacement or replacement == upstream
     assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
-    assert "-e '.[postgresql,fast,openid,metrics]'" in DOCKERFILE
+    assert "-e '.[postgresql,fast,openid,metrics,qr]'" in DOCKERFILE
 
 
 # -- what systemd says ----------------------------------------------------------------------------

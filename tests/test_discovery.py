@@ -6,6 +6,7 @@ from urllib.robotparser import RobotFileParser
 import pytest
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
+from identity.clients import DEVICE_GRANT
 from identity.oauth import SCOPES
 from storage.errors import StorageFailed
 
@@ -25,18 +26,19 @@ def test_metadata_lists_supported_features_only(make_app):
         "issuer": SITE,
         "authorization_endpoint": f"{SITE}/oauth/authorize",
         "token_endpoint": f"{SITE}/oauth/token",
+        "device_authorization_endpoint": f"{SITE}/oauth/device",
         "userinfo_endpoint": f"{SITE}/oauth/userinfo",
         "scopes_supported": [*SCOPES, "profile"],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query", "web_message"],
-        "grant_types_supported": ["authorization_code"],
+        "grant_types_supported": ["authorization_code", DEVICE_GRANT],
         "token_endpoint_auth_methods_supported": [
             *("client_secret_basic", "client_secret_post", "none")
         ],
         "code_challenge_methods_supported": ["S256"],
     }
     routes = {str(rule) for rule in app.url_map.iter_rules()}
-    assert {"/oauth/authorize", "/oauth/token", "/oauth/userinfo"} <= routes
+    assert {"/oauth/authorize", "/oauth/token", "/oauth/device", "/oauth/userinfo"} <= routes
 
 
 def test_openapi_names_the_site_and_existing_routes_only(make_app):

@@ -29,9 +29,9 @@ OPEN_TO_ANY_ORIGIN = (
     *("/api/oauth/whois", "/api/users/info", "/api/users/batch"),
     *("/pfp/", "/covers/"),
     *("/.well-known/", "/openapi.json", "/static/v1/identity.js"),
-    *("/oauth/userinfo", "/oauth/keys", "/api/tickets"),
+    *("/oauth/userinfo", "/oauth/keys", "/oauth/device/qr", "/api/tickets"),
 )
-TOKEN_PATHS = ("/api/oauth/token", "/oauth/token")  # open to pages of public clients
+TOKEN_PATHS = ("/api/oauth/token", "/oauth/token", "/oauth/device")  # open to public clients' pages
 OPEN_POSTS = ("/oauth/userinfo", "/api/tickets", "/api/tickets/check")  # which read no cookie
 
 ODD_VALUES = (
@@ -178,7 +178,7 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
 FOREIGN_SITES = ("cross-site", "same-site")
 REFUSALS = ("This form came from another site.", "Only pages of this site may load this address.")
 NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
-NOT_PAGES += ("/oauth/token", "/oauth/userinfo", "/oauth/keys")
+NOT_PAGES += ("/oauth/token", "/oauth/device", "/oauth/userinfo", "/oauth/keys")
 
 
 def fetched(site: str, *more: str) -> dict[str, str]:
@@ -380,6 +380,8 @@ STAMPED = {
 NOT_HELD = {"/account/picture/remove", "/developer/<client_id>/cover/remove"}
 NOT_STAMPED = {
     "/oauth/authorize": "the signed request has the time: tests/test_authorize.py",
+    "/device": "shows the page that asks, and is limited: tests/test_device.py",
+    "/device/decision": "the signed request has the time: tests/test_device.py",
     "/play/<client_id>/authorize": "sent by a script: tests/live/test_play_page.py",
     "/api/users/heartbeat": "sent by a script, without a press",
     "/developer/<client_id>/try": "leads to the consent page, which counts no press that early",

@@ -107,6 +107,7 @@ class NamingPrograms(click.Command):
 @description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
+@click.option("--device", is_flag=True, help="It signs players in on another device (RFC 8628).")
 @click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
 @click.option("--no-email", is_flag=True, help="It never gets an email address.")
 @post_logout_option
@@ -123,6 +124,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
     identity-server client add Chess --redirect-uri https://chess.example.org/callback
     identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
     identity-server client add Go --public --redirect-uri http://127.0.0.1/callback
+    identity-server client add "Go on TV" --public --device
     identity-server client add --for discourse https://forum.example.org
     """
     given = {field: value for field, value in given_fields(options).items() if value}
@@ -135,8 +137,8 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
     given = {"redirect_uris": []} | given
     if "name" not in given:
         raise click.UsageError("What is it called? Give a NAME.")
-    if not given["redirect_uris"] and "game_url" not in given:
-        raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
+    if not given["redirect_uris"] and not {"game_url", "device"} & given.keys():
+        raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both, or --device.")
     if {"public", "require_pkce"} <= given.keys():
         raise click.UsageError("A --public client always needs PKCE: leave --require-pkce out.")
     refuse_bad_game(given.get("game_url"))
@@ -184,6 +186,7 @@ def client_show(client_id: str, as_json: bool) -> None:
 @click.option("--owner", metavar="USER", help="Another owner; '' for the administrators.")
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")
+@click.option("--device/--no-device", default=None, help="Whether it signs in on another device.")
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
 @post_logout_option
 @only_group_option

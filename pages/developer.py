@@ -139,7 +139,7 @@ def check_name(player: User, name: str, kept_name: str | None = None) -> str | N
 def read_client_form(player: User, public: bool, client: Client | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    `require_pkce` and `no_email` are "yes" if they are ticked; `who` is "flair" or in WHO. The
+    `require_pkce`, `no_email` and `device` are "yes" if ticked; `who` is "flair" or in WHO. The
     redirect URIs are those of a public client or of a confidential one. Raises FormRefused.
     """
     form = request.form
@@ -152,9 +152,11 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
         "description": form.get("description", "").strip(),
         "require_pkce": form.get("require_pkce") == "yes" and not public,
         "no_email": form.get("no_email") == "yes",
+        "device": form.get("device") == "yes" and public,
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
-    nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
+    is_somewhere = redirect_uris or game_url or fields["device"]
+    nowhere = None if is_somewhere else "Enter a redirect URI or a game URL."
     forms.refuse_problems(
         name=check_name(player, fields["name"], client and client.name),
         redirect_uris=check_redirect_uris(redirect_uris, public) or nowhere,
@@ -187,7 +189,7 @@ def client_page(
     player: User, client: Client, problems: dict[str, dict[str, str]], secret: str | None = None
 ) -> str:
     """Return the page of a client with `problems` by form, then by field, and the typed values."""
-    fields = ("name", "game_url", "description", "require_pkce", "no_email")
+    fields = ("name", "game_url", "description", "require_pkce", "no_email", "device")
     kept = {each: getattr(client, each) for each in fields}
     kept |= {each: "\n".join(getattr(client, each)) for each in URIS}
     kept |= who_fields(client.only_groups)

@@ -48,7 +48,7 @@ USER_FIELDS = {
 CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
     *("game_url", "description", "listed", "disabled_by", "public", "require_pkce", "no_email"),
-    *("post_logout_redirect_uris", "only_groups", "cover", "used", "declined"),
+    *("device", "post_logout_redirect_uris", "only_groups", "cover", "used", "declined"),
 }
 
 
@@ -349,6 +349,21 @@ def test_public_client_has_no_secret_and_stays_public(installation):
     refusal = installation.refusal("client", "new-secret", added["client_id"])
     assert refusal == "client_secret: A public app has no secret."
     assert installation.record("client", "show", added["client_id"]) == added
+
+
+def test_public_client_for_devices_needs_no_redirect_uri(installation):
+    added = json.loads(
+        installation.run("client", "add", "TV", "--public", "--device", "--json").stdout
+    )
+    assert (added["device"], added["redirect_uris"]) == (True, [])
+    for option, device in (("--no-device", False), ("--device", True)):
+        changed = installation.run("client", "set", added["client_id"], option, "--json")
+        assert json.loads(changed.stdout)["device"] is device
+    refused = "device: Only a public app can do this."
+    assert installation.refusal("client", "add", "Forum", "--device") == refused
+    confidential = installation.run("client", "add", "Forum", "--redirect-uri", CALLBACK, "--json")
+    client_id = json.loads(confidential.stdout)["client_id"]
+    assert installation.refusal("client", "set", client_id, "--device") == refused
 
 
 def test_require_pkce_of_a_public_client_is_wrong_usage(installation):

@@ -54,7 +54,7 @@ def test_game_needs_no_redirect_uri_and_a_players_is_unlisted(run, store):
 def test_client_needs_a_redirect_uri_or_a_game(run, store):
     for options in ([], ["--game-url", ""]):
         problem = run("add", "Space", *options, status=2)
-        assert problem == "Where is it? Give --redirect-uri, --game-url or both."
+        assert problem == "Where is it? Give --redirect-uri, --game-url or both, or --device."
     assert all_clients(store) == []
 
 

@@ -194,7 +194,7 @@ def test_pkce_and_email_can_be_changed(store, adas_browser):
         found = parse(adas_browser.get(address)).select("[value=yes]")
         return {each["name"]: "checked" in each.attrs for each in found}
 
-    assert boxes("/developer") == {"require_pkce": True, "no_email": False}
+    assert boxes("/developer") == {"require_pkce": True, "device": False, "no_email": False}
     path = adas_browser.post("/developer", data=FORM | {"require_pkce": "yes"}).location
     [client] = all_clients(store)
     assert (client.require_pkce, client.no_email) == (True, False)
@@ -264,6 +264,19 @@ def test_public_app_gets_no_secret_later(store, adas_browser):
     assert adas_browser.post(f"{answer.location}/secret").status_code == 400
     assert all_clients(store) == [client]
     assert [each["act"] for each in store.audit.read()] == ["client add"]
+
+
+def test_public_app_signs_in_on_another_device(store, adas_browser):
+    """It needs no address then; the box of a confidential app does nothing."""
+    ticked = FORM | {"redirect_uris": "", "device": "yes"}
+    refused = adas_browser.post("/developer", data=ticked)
+    assert list(problems_of(refused)) == ["redirect_uris"]
+    path = adas_browser.post("/developer", data=ticked | {"kind": "public"}).location
+    [client] = all_clients(store)
+    assert (client.device, client.redirect_uris) == (True, [])
+    assert parse(adas_browser.get(path)).select("[name=device][checked]")
+    adas_browser.post(path, data=FORM | {"redirect_uris": "org.example.game:/callback"})
+    assert store.clients.read(client.id).device is False
 
 
 # -- changing -----------------------------------------------------------------------------------

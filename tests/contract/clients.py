@@ -61,6 +61,7 @@ class ClientsContract(Contract):
             ("redirect_uris", ["org.example.game:/cb"], InvalidField),
             ("disabled", 1, ValueError),
             ("public", True, ValueError),
+            ("device", True, InvalidField),
         ):
             with subtests.test(field=field, value=value):
                 with pytest.raises(error), storage.clients.edit(client.id) as edited:

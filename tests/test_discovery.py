@@ -51,8 +51,9 @@ def test_openapi_names_the_site_and_existing_routes_only(make_app):
     assert scheme["name"] == app.config["SESSION_COOKIE_NAME"]
     paths = list(description["paths"])
     assert paths == [
-        *("/api/oauth/token", "/api/oauth/whois", "/oauth/token", "/oauth/userinfo"),
-        *("/api/tickets", "/api/tickets/check", "/oauth/keys"),
+        *("/api/oauth/token", "/api/oauth/whois", "/oauth/token", "/oauth/device"),
+        *("/oauth/device/qr", "/oauth/userinfo", "/api/tickets", "/api/tickets/check"),
+        "/oauth/keys",
         *("/api/users/info", "/api/users/batch", "/api/users/heartbeat", "/users/{id}/picture"),
         "/pfp/{size}/{file}",
     ]

@@ -4,6 +4,7 @@ from authlib.oidc.discovery import OpenIDProviderMetadata
 from conftest import on_each_backend
 
 from conformance.relying_party import DISCOVERY, read_key
+from identity.clients import DEVICE_GRANT
 
 pytestmark = on_each_backend
 
@@ -21,7 +22,7 @@ def test_oidcc_discovery_endpoint_verification(make_app):
     assert all(each.startswith(f"{SITE}/") for each in [*addresses, metadata["userinfo_endpoint"]])
     assert metadata["issuer"] == SITE
     assert metadata["response_types_supported"] == ["code"]
-    assert "authorization_code" in metadata["grant_types_supported"]
+    assert metadata["grant_types_supported"] == ["authorization_code", DEVICE_GRANT]
     assert metadata["request_parameter_supported"] is False
     assert metadata["request_uri_parameter_supported"] is False  # the default is true
     assert "openid" in metadata["scopes_supported"] and "sub" in metadata["claims_supported"]

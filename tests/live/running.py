@@ -139,12 +139,12 @@ class RunningServer:
         return user_record(self.open_storage().users.register(name, email, password_hash()))
 
     def add_client(
-        self, name: str, *redirect_uris: str, owner: str | None = None, public: bool = False
+        self, name: str, *redirect_uris: str, owner: str | None = None, **fields: bool
     ) -> dict:
         """Register a client; return its `client_id` and, unless public, `client_secret`."""
         store = self.open_storage()
         owner_id = store.users.find_by_login(owner).id if owner else None
-        client, secret = store.clients.register(name, list(redirect_uris), owner_id, public=public)
+        client, secret = store.clients.register(name, list(redirect_uris), owner_id, **fields)
         return {"client_id": client.id} | ({"client_secret": secret} if secret else {})
 
     def start_session(self, name: str) -> str:

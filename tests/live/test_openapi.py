@@ -71,7 +71,7 @@ def test_schemathesis_gets_documented_responses_only(
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 13" in done.stdout
+    assert "Tested: 15" in done.stdout
     assert ("Authentication failed" in done.stdout) != signed_in
 
 
@@ -93,12 +93,19 @@ def test_successful_responses_match_the_schema(
     post, tickets = form_browser.session.post, f"{server.address}/api/tickets"
     ticket = post(tickets, {"server": "a:1"}, headers={"Authorization": bearer})
     checked = {"ticket": ticket.json()["ticket"], "server": "a:1"}
+    device = server.add_client("Console", public=True, device=True)
+    form = {"client_id": device["client_id"]}
+    started = requests.post(f"{server.address}/oauth/device", form, timeout=ANSWER_TIMEOUT)
     answers = {
         ("/api/tickets", "POST"): ticket,
         ("/api/tickets/check", "POST"): post(f"{tickets}/check", checked),
         ("/api/oauth/token", "POST"): token,
         ("/api/oauth/whois", "GET"): get(whois, Authorization=bearer),
         ("/oauth/token", "POST"): standard,
+        ("/oauth/device", "POST"): started,
+        ("/oauth/device/qr", "GET"): get(
+            f"/oauth/device/qr?user_code={started.json()['user_code']}"
+        ),
         ("/oauth/userinfo", "GET"): get("/oauth/userinfo", Authorization=bearer),
         ("/oauth/userinfo", "POST"): form_browser.session.post(
             f"{server.address}/oauth/userinfo", {"access_token": token.json()["access_token"]}

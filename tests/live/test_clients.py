@@ -41,6 +41,7 @@ READ_NO_ERRORS = {
     "authlib": "its session requests client credentials instead",
     "x-oauth2": "it has no function that reads the redirect",
 }
+WITHOUT_DEVICES = ("requests-oauthlib", "authlib", "oauth4webapi", "appauth", "x-oauth2")
 
 
 def each_library(*kinds: str, but: dict[str, str] | None = None) -> pytest.MarkDecorator:
@@ -264,3 +265,23 @@ def test_confidential_client_needs_its_secret(library: LibraryInUse, token_respo
             callback = library.allow(session)
             with token_responses(status), pytest.raises(LibraryError):
                 session.exchange(callback)
+
+
+@pytest.mark.parametrize("decision", ["Allow", "Cancel"])
+@each_library(PUBLIC, but=dict.fromkeys(WITHOUT_DEVICES, "it has no device flow"))
+def test_library_signs_a_player_in_on_another_device(
+    library: LibraryInUse, server: RunningServer, decision: str
+):
+    """RFC 8628."""
+    library.client = server.add_client("Console", public=True, device=True)
+    session = library.start(scope="email")
+    user_code, address = session.start_on_device()
+    page = library.browser.press(library.browser.open(address), "Continue", user_code=user_code)
+    page = library.browser.press(page, decision)
+    if decision == "Cancel":
+        with pytest.raises(LibraryError, match="access_denied"):
+            session.poll()
+        return
+    token_type, expires_in = session.poll()
+    assert (token_type.lower(), expires_in) == ("bearer", 600)
+    assert session.whois()["id"] == library.player["id"]

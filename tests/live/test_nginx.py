@@ -455,6 +455,9 @@ def test_password_form_rate_limit_per_address(connect_from: Callable[..., Sender
     assert other.send_request("POST", "/sign-up", b"", FORM).status == 403
 
 
+QR_CODE = "/oauth/device/qr?user_code=BBBB-BBBB"
+
+
 def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]):
     """Every method, and far above what a school behind one address needs."""
     limited, other = connect_from("127.0.0.21"), connect_from("127.0.0.22")
@@ -466,10 +469,11 @@ def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]
         *(("HEAD", "/oauth/authorize"), ("POST", "/oauth/authorize"), ("GET", "/oauth")),
         *(("GET", "/%6fauth/authorize"), ("GET", "//oauth/authorize")),
         *(("POST", "/play/x/authorize"), ("GET", "/play/x/authorize")),
+        *(("POST", "/device"), ("GET", "/device"), ("POST", "/device/decision")),
     ):  # these share the limit
         assert len(send_until_refused(limited, method, path)) < 60
     assert [limited.send_request("GET", "/play/x").status for _ in range(90)] == [404] * 90
-    for path in ("/oauth/userinfo", "/oauth/keys", "/oauth/logout", "/.well-known/x"):
+    for path in ("/oauth/userinfo", "/oauth/keys", "/oauth/logout", "/.well-known/x", QR_CODE):
         statuses = {limited.send_request("GET", path).status for _ in range(90)}
         assert len(statuses) == 1 and not statuses & {403, 429}
     assert other.send_request("GET", "/oauth/authorize").status == 400
@@ -479,7 +483,7 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
     """Their scripts post and load from the visitor's address, which has to stay free to sign in."""
     visitor = connect_from("127.0.0.25")
     forms = ("sign-in", "sign-up", "recover/password", "account/password", "account/picture")
-    forms += ("developer/x/cover", "welcome/picture")
+    forms += ("developer/x/cover", "welcome/picture", "device", "device/decision")
     requests = [("POST", f"/{path}") for path in (*forms, "oauth/authorize", "play/x/authorize")]
     requests += [(method, "/oauth/authorize") for method in ("GET", "HEAD", "OPTIONS")]
     prefetch = FOREIGN_LINK | {"Sec-Fetch-Site": "none", "Sec-Purpose": "prefetch"}
@@ -499,7 +503,8 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
     # Negative control: these count. Clients post to the token endpoint from any site.
     assert len(send_until_refused(visitor, "POST", "/recover/password", own)) < 40
     assert len(send_until_refused(visitor, "GET", "/oauth/authorize", FOREIGN_LINK)) < 80
-    assert visitor.send_request("POST", "/api/oauth/token", b"", FORM | FOREIGN_LOAD).status == 400
+    for path in ("/api/oauth/token", "/oauth/device"):
+        assert visitor.send_request("POST", path, b"", FORM | FOREIGN_LOAD).status == 400
 
 
 def test_authorization_request_of_another_site_is_a_link_a_form_or_silent(

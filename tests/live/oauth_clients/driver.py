@@ -37,6 +37,14 @@ class DriverSession:
     def exchange(self, callback: str) -> list:
         return self._call("exchange", callback)
 
+    def start_on_device(self) -> list[str]:
+        """Start the flow of RFC 8628; return the user code, and where it is typed."""
+        return self._call("start_on_device")
+
+    def poll(self) -> list:
+        """Poll until the player has decided; return what `exchange` does."""
+        return self._call("poll")
+
     def whois(self) -> dict:
         return self._call("whois")
 

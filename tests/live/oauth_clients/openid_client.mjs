@@ -17,7 +17,7 @@ answerCalls(async (configuration) => {
   );
   const state = openid.randomState();
   const verifier = configuration.pkce ? openid.randomPKCECodeVerifier() : undefined;
-  let token;
+  let token, started;
 
   async function challenge() {
     if (!verifier) return {};
@@ -37,6 +37,17 @@ answerCalls(async (configuration) => {
         expectedState: state,
         pkceCodeVerifier: verifier,
       });
+      return [token.token_type, token.expires_in];
+    },
+
+    // RFC 8628: returns what a program without a browser shows.
+    async start_on_device() {
+      started = await openid.initiateDeviceAuthorization(config, { scope: configuration.scope });
+      return [started.user_code, started.verification_uri];
+    },
+
+    async poll() {
+      token = await openid.pollDeviceAuthorizationGrant(config, { ...started, interval: 0.1 });
       return [token.token_type, token.expires_in];
     },
 

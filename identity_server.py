@@ -82,6 +82,7 @@ from identity.oauth import (
     CODE_MAX_AGE,
     CODE_TOO_OLD,
     CODE_USED,
+    JOIN,
     InvalidGrant,
     add_to_query,
     code_challenge_of,

@@ -154,7 +154,7 @@ def test_token_without_the_scope_gets_no_ticket(anyone, program, adas_browser):
 
 
 def test_scope_is_shown_before_it_is_given(store, program, adas_browser, ada):
-    """A consent to less does not cover it."""
+    """RFC 9700 2.3. A consent to less does not cover it."""
     adas_browser.allow(program, scope="userinfo email")
     page = adas_browser.get(program.link(scope="join"))
     assert page.status_code == 200 and "join game servers as you" in page.text

@@ -4,7 +4,7 @@
     POST /oauth/authorize        the player decides; "allow" gives the client a code       decide
     POST /api/oauth/token        the client exchanges the code for an access token          token
     POST /oauth/token            ... with the responses of the standards           standard_token
-    POST /oauth/device           a program without a browser gets a code to show   start_device_flow
+    POST /oauth/device           a program without a browser gets its codes     start_device_flow
     GET  /api/oauth/whois        the client learns who gave the access token                whois
     GET  /oauth/userinfo         ... as claims                                           userinfo
     GET  /play/<id>              a game inside a page of this server                         play
@@ -16,11 +16,10 @@
 
 Read from top to bottom it is: limits, the grant in the order in which a client meets it, its first
 half once more for a game, public look-ups, and the app. Every line that handles an authorization
-code stands here, and those that handle an access token in identity.grants. To read them you need
-besides: the parameters of a request (identity.authorization, identity.clients), the requests of
-devices and the answers to them (identity.device), `signed_in_player`
-(identity.sessions), `serializer` (identity.signing), the records (storage), and `find_game`
-(pages.games).
+code stands here, those of an access token in identity.grants, and those of a device code in
+identity.device. To read them you need besides: the parameters of a request
+(identity.authorization, identity.clients), `signed_in_player` (identity.sessions), `serializer`
+(identity.signing), the records (storage), and `find_game` (pages.games).
 """
 
 import hmac
@@ -372,6 +371,9 @@ def standard_token(api_request: ApiRequest) -> JsonResponse:
     return exchange_code(api_request, is_standard=True)
 
 
+api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
+
+
 def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonResponse:
     """Return the response with the token, for a code or for a player's answer to a device."""
     parameters = read_token_parameters(api_request)
@@ -433,9 +435,6 @@ def issue_tokens(
     except StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
-
-
-api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
 
 
 def require_good_code(

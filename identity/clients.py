@@ -25,6 +25,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 CODE_GRANT = "authorization_code"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 3.4
 CODE_FIELDS = {CODE_GRANT: "code", DEVICE_GRANT: "device_code"}  # what a grant has to send
+UNSUPPORTED = f"grant_type must be {' or '.join(CODE_FIELDS)}"
 TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 TOKEN_FIELDS += ("device_code",)
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
@@ -63,15 +64,15 @@ def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     form = {name: value for name, value in sent if value}
     grant = form.get("grant_type", CODE_GRANT)
-    unsupported = UnsupportedGrantType(f"grant_type must be {' or '.join(CODE_FIELDS)}")
-    if is_standard and grant not in CODE_FIELDS:  # whatever else is wrong
-        raise unsupported
+    is_other_grant = grant not in CODE_FIELDS
+    if is_standard and is_other_grant:  # whatever else is wrong
+        raise UnsupportedGrantType(UNSUPPORTED)
     single_parameters(sent, TOKEN_FIELDS)
     for name in ("grant_type", CODE_FIELDS.get(grant, "code")):
         if name not in form:
             raise InvalidRequest(f"{name} is missing")
-    if grant not in CODE_FIELDS:
-        raise unsupported
+    if is_other_grant:
+        raise UnsupportedGrantType(UNSUPPORTED)
     return form
 
 

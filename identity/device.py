@@ -35,7 +35,7 @@ from identity.responses import NO_STORE, JsonResponse
 from identity.signing import serializer
 from storage import Storage
 from storage.errors import NoSuchCode
-from storage.records import AuthorizationCode, Client, DeviceRequest, User, now_ms
+from storage.records import AuthorizationCode, Client, DeviceRequest, User
 
 DEVICE_CODE_MAX_AGE = 600  # seconds
 INTERVAL = 5  # seconds between two polls
@@ -77,29 +77,24 @@ def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     require_device_client(client)
     address = api_request.environ.get("REMOTE_ADDR")
     count_attempts(store, limits_of_address(address, "device request from", REQUESTS))
-    asked_scope = form.get("scope", "")
-    scope = read_scope(asked_scope, client, api_request.openid)
-    asked = AuthorizationRequest(client.id, None, scope, None, None, asked_scope=asked_scope)
+    text = form.get("scope", "")
+    scope = read_scope(text, client, api_request.openid)
+    granted = AuthorizationRequest(client.id, None, scope, None, None, None, text).granted_scope
     user_code = "".join(secrets.choice(LETTERS) for _ in range(8))  # 34 bits
-    record = DeviceRequest(
-        client_id=client.id,
-        scope=scope,
-        device_id=secrets.token_urlsafe(16),
-        network=client_address(address),
-        granted=asked.granted_scope,
-    )
+    device_id, network = secrets.token_urlsafe(16), client_address(address)
+    record = DeviceRequest(client.id, scope, device_id, network, granted=granted)
     store.codes.add(USER_CODE_PREFIX + user_code, record)
-    shown = show_user_code(user_code)
+    shown, base_url = show_user_code(user_code), api_request.base_url
     body = {
-        "device_code": serializer("device code", store).dumps([client.id, record.device_id]),
+        "device_code": serializer("device code", store).dumps([client.id, device_id]),
         "user_code": shown,
-        "verification_uri": f"{api_request.base_url}/device",
-        "verification_uri_complete": complete_uri(api_request.base_url, shown),
+        "verification_uri": f"{base_url}/device",
+        "verification_uri_complete": complete_uri(base_url, user_code),
         "expires_in": DEVICE_CODE_MAX_AGE,
         "interval": INTERVAL,
     }
     if has_qr():
-        body["verification_qr_uri"] = f"{api_request.base_url}/oauth/device/qr?user_code={shown}"
+        body["verification_qr_uri"] = f"{base_url}/oauth/device/qr?user_code={shown}"
     return JsonResponse(body, NO_STORE)
 
 
@@ -114,9 +109,9 @@ def parse_user_code(typed: str) -> str | None:
     return user_code if USER_CODE.fullmatch(user_code) else None
 
 
-def complete_uri(base_url: str, shown: str) -> str:
-    """Return the address where a user code, as it is shown, is filled in."""
-    return f"{base_url}/device?user_code={shown}"
+def complete_uri(base_url: str, user_code: str) -> str:
+    """Return the address where a user code is filled in."""
+    return f"{base_url}/device?user_code={show_user_code(user_code)}"
 
 
 @functools.cache
@@ -128,13 +123,9 @@ def has_qr() -> bool:
 # -- the player decides -------------------------------------------------------------------------
 
 
-def read_request(store: Storage, user_code: str) -> DeviceRequest | None:
-    """Return the request that waits for an answer; None if it has expired.
-
-    Raises NoSuchCode, CodeSpent.
-    """
-    found = store.codes.read(USER_CODE_PREFIX + user_code, DeviceRequest)
-    return found if now_ms() - found.issued <= DEVICE_CODE_MAX_AGE * 1000 else None
+def read_request(store: Storage, user_code: str) -> DeviceRequest:
+    """Return the request with a user code, of any age. Raises NoSuchCode, CodeSpent."""
+    return store.codes.read(USER_CODE_PREFIX + user_code, DeviceRequest)
 
 
 def claim_request(store: Storage, user_code: str) -> None:
@@ -147,18 +138,11 @@ def claim_request(store: Storage, user_code: str) -> None:
 
 def store_answer(store: Storage, asked: DeviceRequest, player: User | None) -> None:
     """Store the answer of the signed-in player, None for a refusal. Raises StorageFailed."""
-    answer = AuthorizationCode(asked.client_id, REFUSED, "", [], None, None)
+    answer = AuthorizationCode(asked.client_id, REFUSED, "", asked.scope, None, None)
     if player:
-        answer = AuthorizationCode(
-            client_id=asked.client_id,
-            user_id=player.id,
-            grant_id=save_consent(player.id, asked, remembered=True).id,
-            scope=asked.scope,
-            redirect_uri=None,
-            code_challenge=None,
-            granted=asked.granted,
-            auth_time=session_start(player) if OPENID in asked.scope else None,
-        )
+        answer.user_id, answer.granted = player.id, asked.granted
+        answer.grant_id = save_consent(player.id, asked, remembered=True).id
+        answer.auth_time = session_start(player) if OPENID in asked.scope else None
     store.codes.add(ANSWER_PREFIX + asked.device_id, answer)
 
 

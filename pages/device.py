@@ -3,24 +3,16 @@
 The code in a link only fills in the form: to look codes up takes a press here, and is limited.
 """
 
+import contextlib
 import io
 
 from flask import Blueprint, abort, current_app, request, session
 from itsdangerous import BadSignature
 from werkzeug.wrappers import Response
 
+from identity import device as flow
 from identity.apps import note_sign_in
 from identity.context import base_url, get_storage
-from identity.device import (
-    claim_request,
-    complete_uri,
-    has_qr,
-    parse_user_code,
-    read_request,
-    require_device_client,
-    show_user_code,
-    store_answer,
-)
 from identity.formatting import HOUR, format_age
 from identity.grants import require_admitted
 from identity.limits import (
@@ -31,100 +23,86 @@ from identity.limits import (
     refund_attempts,
 )
 from identity.naming import name_owner
-from identity.oauth import UnauthorizedClient
 from identity.responses import ANY_ORIGIN, NO_STORE, storage_http_error
-from identity.sessions import redirect_to_sign_in, require_player, signed_in_player
+from identity.sessions import require_player
 from identity.signing import serializer
 from identity.stamps import check_age
 from pages import forms
 from pages.rendering import render_page, shared_with_app
-from storage.errors import CodeSpent, NoSuchClient, NoSuchCode, StorageFailed
+from storage.errors import CodeSpent, NoSuchCode, StorageFailed
 from storage.records import Client, DeviceRequest, User, now_ms
 
 WRONG_CODES = 10  # an hour, of a player and from an address
-START_AGAIN = "Start again on your device."
 NOT_A_CODE = "Type the eight letters that your device shows."
 UNKNOWN = "We don't know this code. Compare it with your device."
-EXPIRED = f"This code has expired. {START_AGAIN}"
-USED = f"This code was used. {START_AGAIN}"
+EXPIRED = "This code has expired. Start again on your device."
+USED = "This code was used. Start again on your device."
+LOST = "That could not be saved. Start again on your device."
+OUT_OF_DATE = "That page was out of date. Type the code again."
 NO_SUCH_APP = "This app can't sign anyone in now. Tell its developer."
-LOST = f"That could not be saved. {START_AGAIN}"
 
 device = Blueprint("device", __name__)
 
 
 @device.get("/device")
 def show_form() -> str:
-    """Show the form for a code, which the query may fill in as `user_code`. Nothing looks it up."""
+    """Show the form for a code, which the query may fill in as `user_code`."""
     return form_page(require_player(), {})
 
 
 def form_page(player: User, problems: dict[str, str]) -> str:
+    """Return the page with the form, or with the notice of a decision."""
     typed = (request.form if request.method == "POST" else request.args).get("user_code", "")[:100]
-    user_code = parse_user_code(typed)
-    shown = show_user_code(user_code) if user_code else typed
+    user_code = flow.parse_user_code(typed)
+    shown = flow.show_user_code(user_code) if user_code else typed
     notice = forms.pop_notice()
     return render_page("device.html", player, typed=shown, notice=notice, problems=problems)
 
 
-def find_player() -> tuple[User]:
-    """Return the signed-in player; a guest who has just typed a code comes back with it."""
-    player, user_code = signed_in_player(), parse_user_code(request.form.get("user_code", ""))
-    if player is None:
-        filled_in = f"?user_code={show_user_code(user_code)}" if user_code else ""
-        abort(redirect_to_sign_in(f"/device{filled_in}"))
-    return (player,)
-
-
-device_form = forms.form_view(find_player, form_page)
+device_form = forms.form_view(lambda: (require_player(),), form_page)
 
 
 @device.post("/device")
 @device_form
 def look_up(player: User) -> str:
     """Show which app asks with the `user_code`. A wrong one counts, before it is looked up."""
-    user_code = parse_user_code(request.form.get("user_code", ""))
+    user_code = flow.parse_user_code(request.form.get("user_code", ""))
     forms.refuse_problems(user_code=None if user_code else NOT_A_CODE)
     limits = limits_of_address(request.remote_addr, "user code from", WRONG_CODES, window=HOUR)
     limits.append(AttemptLimit("user code of", str(player.id), WRONG_CODES, HOUR))
     with forms.as_form_errors("user_code"):
         counted = count_attempts(get_storage(), limits)
-    asked = find_request(user_code)
+    asked = read_request(user_code)
     refund_attempts(get_storage(), counted)
-    return decision_page(player, user_code, asked)
+    return decision_page(player, read_client(player, asked), user_code, asked, {})
 
 
-def find_request(user_code: str) -> DeviceRequest:
+def read_request(user_code: str) -> DeviceRequest:
     """Return the request that waits for an answer. Raises FormRefused, which says why not."""
     try:
-        asked = read_request(get_storage(), user_code)
+        asked = flow.read_request(get_storage(), user_code)
     except NoSuchCode:
-        raise forms.FormRefused({"user_code": UNKNOWN}, 404) from None
+        raise forms.FormRefused({"user_code": UNKNOWN}, 403) from None
     except CodeSpent:
-        raise forms.FormRefused({"user_code": USED}, 409) from None
-    if asked is None:
-        raise forms.FormRefused({"user_code": EXPIRED}, 410)
+        raise forms.FormRefused({"user_code": USED}, 403) from None
+    if now_ms() - asked.issued > flow.DEVICE_CODE_MAX_AGE * 1000:
+        raise forms.FormRefused({"user_code": EXPIRED}, 403)
     return asked
 
 
-def read_client(asked: DeviceRequest, player: User) -> Client:
-    """Return the client that asks. It may have been changed. Raises FormRefused, Forbidden."""
-    try:
-        client = get_storage().clients.read(asked.client_id)
-        require_device_client(client)
-    except (NoSuchClient, UnauthorizedClient):
-        client = None
-    if client is None or client.disabled:
+def read_client(player: User, asked: DeviceRequest) -> Client:
+    """Return the client that asks, which may have changed. Raises FormRefused, Forbidden."""
+    client = get_storage().clients.find(asked.client_id)
+    if client is None or client.disabled or not client.device:
         raise forms.FormRefused({"form": NO_SUCH_APP}, 403)
     require_admitted(client, player)
     return client
 
 
 def decision_page(
-    player: User, user_code: str, asked: DeviceRequest, problems: dict[str, str] | None = None
+    player: User, client: Client, user_code: str, asked: DeviceRequest, problems: dict[str, str]
 ) -> str:
     """Return the page that asks the player; its request is signed for this session."""
-    client = read_client(asked, player)
     signed = serializer("device decision").dumps([user_code, session["id"], now_ms()])
     return render_page(
         "device.html",
@@ -132,11 +110,11 @@ def decision_page(
         client=client,
         owner=name_owner(get_storage(), client),
         shared=shared_with_app(player, asked.scope),
-        shown_code=show_user_code(user_code),
+        shown_code=flow.show_user_code(user_code),
         age=format_age(asked.issued),
         is_near=asked.network == client_address(request.remote_addr),
         request_field=signed,
-        problems=problems or {},
+        problems=problems,
     )
 
 
@@ -145,19 +123,19 @@ def decision_page(
 def decide(player: User) -> Response | tuple:
     """Take the player's `decision` on the signed `request`. In the page's first second it waits."""
     user_code, shown = read_signed_request()
-    asked = find_request(user_code)
+    asked = read_request(user_code)
+    client = read_client(player, asked)
     if problem := check_age(shown):
-        return decision_page(player, user_code, asked, {"form": problem}), 400
-    client = read_client(asked, player)
+        return decision_page(player, client, user_code, asked, {"form": problem}), 400
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
     try:
-        claim_request(get_storage(), user_code)
+        flow.claim_request(get_storage(), user_code)
     except (NoSuchCode, CodeSpent):
-        raise forms.FormRefused({"user_code": USED}, 409) from None
+        raise forms.FormRefused({"user_code": USED}, 403) from None
     try:
-        store_answer(get_storage(), asked, player if decision == "allow" else None)
+        flow.store_answer(get_storage(), asked, player if decision == "allow" else None)
     except StorageFailed as error:
         status = storage_http_error(error, current_app.logger).code
         raise forms.FormRefused({"form": LOST}, status) from error
@@ -169,26 +147,23 @@ def decide(player: User) -> Response | tuple:
 
 def read_signed_request() -> tuple[str, int]:
     """Return the user code of this session's page, and when it was shown, in milliseconds."""
-    try:
+    with contextlib.suppress(BadSignature):
         values = serializer("device decision").loads(request.form.get("request", ""))
-    except BadSignature:
-        abort(400, "This page is damaged. Type the code again.")
-    user_code, session_id, shown = values
-    if session_id != session["id"]:
-        abort(400, "You have signed in again since. Type the code again.")
-    return user_code, shown
+        user_code, session_id, shown = values
+        if session_id == session["id"]:
+            return user_code, shown
+    raise forms.FormRefused({"user_code": OUT_OF_DATE})
 
 
 @device.get("/oauth/device/qr")
 def show_qr() -> Response:
     """Return a QR code of the address with this `user_code`, which need not exist, as PNG."""
-    user_code = parse_user_code(request.args.get("user_code", ""))
-    if user_code is None or not has_qr():
+    user_code = flow.parse_user_code(request.args.get("user_code", ""))
+    if user_code is None or not flow.has_qr():
         abort(404)
     import segno  # takes a tenth of a second
 
     image = io.BytesIO()
-    address = complete_uri(base_url(), show_user_code(user_code))
-    segno.make_qr(address).save(image, kind="png", scale=8)
+    segno.make_qr(flow.complete_uri(base_url(), user_code)).save(image, kind="png", scale=8)
     headers = {**ANY_ORIGIN, **NO_STORE, "Cross-Origin-Resource-Policy": "cross-origin"}
     return Response(image.getvalue(), headers=headers, content_type="image/png")

@@ -14,14 +14,22 @@ from forms import from_address, hidden_field, problems_of, race, text_of, value_
 from PIL import Image
 
 import identity.device
-import pages.device
 from identity.accounts import Acts
 from identity.actors import COMMAND
 from identity.clients import DEVICE_GRANT
 from identity.device import ANSWER_PREFIX, LETTERS, REQUESTS, USER_CODE_PREFIX, parse_user_code
 from identity.signing import decode_base64, serializer
 from identity.stamps import TOO_QUICK
-from pages.device import EXPIRED, LOST, NO_SUCH_APP, NOT_A_CODE, UNKNOWN, USED, WRONG_CODES
+from pages.device import (
+    EXPIRED,
+    LOST,
+    NO_SUCH_APP,
+    NOT_A_CODE,
+    OUT_OF_DATE,
+    UNKNOWN,
+    USED,
+    WRONG_CODES,
+)
 from storage.records import Suspension
 
 API, STANDARD = "/api/oauth/token", "/oauth/token"
@@ -385,11 +393,11 @@ def test_programs_and_pages_of_any_origin_start_a_flow(device, register):
 
 def test_guest_signs_in_and_comes_back_with_the_code(browser, ada, started):
     shown = started["user_code"]
-    asked = browser.get(f"/device?user_code={shown}")
-    typed = look_up(browser, shown.lower())
-    for redirected in (asked, typed):
-        assert redirected.status_code == 303
-        assert redirected.location == f"/sign-in?next=/device?user_code%3D{shown}"
+    redirected = browser.get(f"/device?user_code={shown}")
+    assert redirected.status_code == 303
+    assert redirected.location == f"/sign-in?next=/device?user_code%3D{shown}"
+    for path in ("/device", "/device/decision"):
+        assert browser.post(path).location.startswith("/sign-in")
     back = browser.sign_in(next=f"/device?user_code={shown}")
     assert value_of(browser.get(back.location), "user_code") == shown
 
@@ -446,7 +454,7 @@ def test_codes_are_guessed_ten_times_an_hour_from_an_address(
         if number % 5 == 0:
             browser = enter(f"Guesser {number}")
         from_address(browser, address.format(number))
-        assert look_up(browser, wrong).status_code == 404
+        assert look_up(browser, wrong).status_code == 403
     browser = from_address(enter("Neighbour"), address.format(255))
     assert look_up(browser, started["user_code"]).status_code == 429
     assert look_up(from_address(browser, elsewhere), started["user_code"]).status_code == 200
@@ -478,10 +486,10 @@ def test_expired_and_used_codes_are_told_apart(adas_browser, bobs_browser, devic
         decide(bobs_browser, bobs_page),
         look_up(bobs_browser, started["user_code"]),
     ):
-        assert (refused.status_code, problems_of(refused)) == (409, {"user_code": USED})
+        assert (refused.status_code, problems_of(refused)) == (403, {"user_code": USED})
     clock.shift(601)
     for refused in (decide(bobs_browser, late_page), look_up(bobs_browser, late["user_code"])):
-        assert (refused.status_code, problems_of(refused)) == (410, {"user_code": EXPIRED})
+        assert (refused.status_code, problems_of(refused)) == (403, {"user_code": EXPIRED})
 
 
 def test_decision_is_bound_to_the_session(adas_browser, bobs_browser, device, started):
@@ -490,7 +498,8 @@ def test_decision_is_bound_to_the_session(adas_browser, bobs_browser, device, st
     signed = hidden_field(page, "request")
     for wrong in (signed, f"x{signed}", "", adas_browser.issue_stamp()):
         form = {"request": wrong, "decision": "allow"}
-        assert adas_browser.post("/device/decision", data=form).status_code == 400
+        refused = adas_browser.post("/device/decision", data=form)
+        assert (refused.status_code, problems_of(refused)) == (400, {"user_code": OUT_OF_DATE})
     form = {"request": signed, "decision": "allow"}
     foreign = bobs_browser.post("/device/decision", data=form, headers=FOREIGN_LINK)
     assert foreign.status_code == 403
@@ -592,13 +601,13 @@ def test_decision_that_cannot_be_saved_says_what_to_do(
     """Before the code is used up it can be typed again; later the device has to start again."""
     page = look_up(adas_browser, started["user_code"])
     if kind == "codes":  # once the user code is spent
-        claim = pages.device.claim_request
+        claim = identity.device.claim_request
 
         def claim_and_fail(*arguments) -> None:
             claim(*arguments)
             faults.refuse_saves("codes")
 
-        monkeypatch.setattr(pages.device, "claim_request", claim_and_fail)
+        monkeypatch.setattr(identity.device, "claim_request", claim_and_fail)
     else:
         faults.refuse_saves(kind)
     failed = decide(adas_browser, page)
@@ -607,7 +616,7 @@ def test_decision_that_cannot_be_saved_says_what_to_do(
     assert (failed.status_code, problems_of(failed)) == (503, {"form": expected})
     assert device.error_of(started) == "authorization_pending"
     again = look_up(adas_browser, started["user_code"])
-    assert again.status_code == (200 if kind == "used codes" else 409)
+    assert again.status_code == (200 if kind == "used codes" else 403)
 
 
 # -- the QR code --------------------------------------------------------------------------------
@@ -628,7 +637,6 @@ def test_qr_code_has_the_address_of_the_page_alone(device, started, monkeypatch)
         assert [[pixels[x, y] == 0 for x in middle] for y in middle] == modules
     for wrong in ("", "?user_code=", "?user_code=AAAA-AAAA", "?user_code=https://evil.example"):
         assert device.http.get(f"/oauth/device/qr{wrong}").status_code == 404
-    for module in (identity.device, pages.device):
-        monkeypatch.setattr(module, "has_qr", lambda: False)
+    monkeypatch.setattr(identity.device, "has_qr", lambda: False)
     assert device.http.get(path).status_code == 404
     assert "verification_qr_uri" not in device.start().json

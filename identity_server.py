@@ -9,17 +9,17 @@
     GET  /oauth/userinfo         ... as claims                                           userinfo
     GET  /play/<id>              a game inside a page of this server                         play
     POST /play/<id>/authorize    the player decides there                             decide_game
-    POST /api/tickets            a game server learns who joins              issue_ticket *
-    POST /api/tickets/check      ... and asks whose ticket it is             check_ticket *
+    POST /api/tickets            a program gets a ticket for a game server         issue_ticket
+    POST /api/tickets/check      the game server asks whose ticket it is           check_ticket
     GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
     GET  /api/users/batch?ids=1  ... those of up to a hundred players                 users_batch
 
 Read from top to bottom it is: limits, the grant in the order in which a client meets it, its first
 half once more for a game, public look-ups, and the app. Every line that handles an authorization
-code stands here, those of an access token in identity.grants, and those of a device code in
-identity.device. To read them you need besides: the parameters of a request
-(identity.authorization, identity.clients), `signed_in_player` (identity.sessions), `serializer`
-(identity.signing), the records (storage), and `find_game` (pages.games).
+code stands here. Beside it stand access tokens (identity.grants), the device grant (identity.device
+and pages.device) and tickets (identity.tickets). To read all this you need besides: the parameters
+of a request (identity.authorization, identity.clients), `signed_in_player` (identity.sessions),
+`serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
 """
 
 import hmac

@@ -10,7 +10,7 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINES.
 
 
 def test_program_is_short_and_has_both_values_to_set(subtests):
-    for page in PAGES.keys() - {"README.md"}:
+    for page in PAGES.keys() - {"README.md", "servers.md"}:
         assert "--public --redirect-uri " in PAGES[page]
         programs = PROGRAM.findall(PAGES[page])
         assert programs
@@ -23,3 +23,13 @@ def test_program_is_short_and_has_both_values_to_set(subtests):
                 for value in ("https://id.example.org", "your client_id"):
                     assert text.count(value) == 1
                     assert f"| `{value}` |" in OVERVIEW
+
+
+def test_game_server_is_short_and_has_limits(subtests):
+    for name, text in PROGRAM.findall(PAGES["servers.md"]):
+        with subtests.test(name):
+            lines = [each for each in text.splitlines() if each]
+            assert 40 <= len(lines) <= 70
+            assert max(map(len, lines)) <= 100
+            assert f"| [`{name}`](#" in PAGES["servers.md"]
+            assert "ANSWER_TIMEOUT" in text

@@ -15,6 +15,8 @@ from commands.running import kept_port
 
 ROOT = Path(__file__).parent.parent
 WEB_APP, GAME = "examples/web_app.py", "examples/space_game/backend.py"
+GAME_CHAT = "examples/space_game/chat.py"
+CHAT = "127.0.0.1:1"  # the chat's address, where none runs
 CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
 
 kept_ports = contextlib.ExitStack()  # never closed: the ports stay reserved until the tests end
@@ -35,6 +37,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
             "CLIENT_ID": CLIENT_ID,
             "CLIENT_SECRET": CLIENT_SECRET,
             "SCORES": str(score_file),
+            "CHAT": CHAT,
         }
         process = subprocess.Popen(
             [sys.executable, ROOT / program],

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import requests
 from forms import parse
-from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
+from programs import CHAT, CLIENT_ID, CLIENT_SECRET, GAME, GAME_CHAT, ROOT, WEB_APP, running
 from test_layout import imported_names
 from waiting import PATIENCE
 
@@ -28,7 +28,7 @@ PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
 
 
 class IdentityServer(ThreadingHTTPServer):
-    """A stub whose responses are in `answers`; records the forms of token requests."""
+    """A stub whose responses are in `answers`; records the forms and the access tokens."""
 
     request_queue_size = 128
 
@@ -42,12 +42,14 @@ class IdentityServer(ThreadingHTTPServer):
         whois = f"/api/oauth/whois?client_id={CLIENT_ID}"  # RFC 6749 10.16
         self.answers = {"/api/oauth/token": (200, token), whois: (200, PLAYER)}
         self.exchanged: list[dict[str, str]] = []
+        self.tokens: list[str] = []
 
 
 class IdentityServerRequest(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.exchanged.append(dict(parse_qsl(body, strict_parsing=True)))
+        self.server.tokens.append(self.headers.get("Authorization", ""))
         self.do_GET()
 
     def do_GET(self) -> None:
@@ -129,10 +131,10 @@ def test_web_app_has_fewer_than_150_lines():
     assert (ROOT / WEB_APP).read_text().count("\n") < 150
 
 
-@pytest.mark.parametrize("program", [WEB_APP, GAME])
+@pytest.mark.parametrize("program", [WEB_APP, GAME, GAME_CHAT])
 def test_examples_import_the_standard_library_only(program: str):
     modules = imported_names(ast.parse((ROOT / program).read_text()))
-    assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names
+    assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names | {"backend"}
 
 
 # -- the web app --------------------------------------------------------------------------------
@@ -273,6 +275,21 @@ def test_score_needs_a_number_and_a_valid_token(game: Browser):
     assert scores(game) == []
     answer = post(game, "/scores", {"score": 5, "id": 2, "player": 2}, **signed_in)
     assert answer.json() == scores(game) == [{"id": 1, "score": 5}]
+
+
+def test_ticket_is_for_the_chat_alone(game: Browser, identity_server: IdentityServer):
+    signed_in = sign_in(game)
+    identity_server.answers["/api/tickets"] = (200, {"ticket": "a-ticket", "expires_in": 60})
+    sent = {"nonce": "a-nonce", "server": "play.example:1"}
+    assert post(game, "/ticket", sent, **signed_in).json() == {"ticket": "a-ticket"}
+    assert identity_server.exchanged[-1] == {"server": CHAT, "nonce": "a-nonce"}
+    assert identity_server.tokens[-1] == f"Bearer {TOKEN}"
+    assert post(game, "/ticket", sent).status_code == 401
+    for nonce in (None, 5, "\ud800"):
+        assert post(game, "/ticket", {"nonce": nonce}, **signed_in).status_code == 400
+    identity_server.answers["/api/tickets"] = (401, {"message": "too old"})
+    answer = post(game, "/ticket", sent, **signed_in)
+    assert answer.status_code == 403 and "too old" in answer.text
 
 
 def test_invalid_body_is_refused_as_json(game: Browser, subtests):

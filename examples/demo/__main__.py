@@ -51,7 +51,7 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
         tempfile.TemporaryDirectory(prefix="identity-server-demo-") as folder,
         contextlib.ExitStack() as cleanup,
     ):
-        site, app, game = choose_addresses(host, port, cleanup)
+        site, app, game, chat = choose_addresses(host, port, cleanup)
         store = open_empty(folder, url)
         place = folder if url == "files" else mask_url(url)
         click.echo(f"Five players move into {place} ...")
@@ -60,7 +60,8 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
         processes = [
             server_process(folder, url, site, host),
             app_process(store, site, app),
-            game_process(store, site, game, folder, scores),
+            chat_process(site, chat),
+            game_process(store, site, game, chat, folder, scores),
         ]
         for process in processes:
             process.start()
@@ -181,7 +182,7 @@ class Process:
 
 
 def choose_addresses(host: str, port: int, cleanup: contextlib.ExitStack) -> list[str]:
-    """Return the base URLs of the server, the web app and the game.
+    """Return the base URLs of the server, the web app, the game and its chat.
 
     Their ports are reserved until `cleanup` is closed. Raises BadParameter, ClickException.
     """
@@ -192,7 +193,7 @@ def choose_addresses(host: str, port: int, cleanup: contextlib.ExitStack) -> lis
         raise click.BadParameter("the demo needs 127.0.0.1 or localhost", param_hint="--bind")
     other_name = OTHER_NAME[host]
     addresses = []
-    for each in (host, other_name, other_name):
+    for each in (host, other_name, other_name, other_name):
         port = reserve_first_free_port(each, port, cleanup)
         addresses.append(f"http://{each}:{port}")
         port += 1
@@ -233,8 +234,14 @@ def app_process(store: Storage, site: str, app: str) -> Process:
     return Process("the web app", app, [f"{RESOURCES}/examples/web_app.py"], environment)
 
 
+def chat_process(site: str, chat: str) -> Process:
+    """Return the process of the game's chat, which needs no client: it checks tickets."""
+    environment = {"SERVER": site, "CHAT": urlsplit(chat).netloc}
+    return Process("the chat", chat, [f"{RESOURCES}/examples/space_game/chat.py"], environment)
+
+
 def game_process(
-    store: Storage, site: str, game: str, folder: str, scores: dict[int, int]
+    store: Storage, site: str, game: str, chat: str, folder: str, scores: dict[int, int]
 ) -> Process:
     """Register the Space Game, listed on the home page, and save its scores. Return its process."""
     client, secret = store.clients.register(
@@ -246,7 +253,7 @@ def game_process(
         listed=True,
     )
     environment = app_environment(site, game, client, secret)
-    environment["ORIGIN"] = game
+    environment |= {"ORIGIN": game, "CHAT": urlsplit(chat).netloc}
     environment["SCORES"] = f"{folder}/scores.json"
     with open(environment["SCORES"], "w") as file:
         json.dump(scores, file)

@@ -23,6 +23,7 @@ from urllib.parse import urlencode, urlsplit
 SERVER = os.environ.get("SERVER", "http://127.0.0.1:8000")  # the identity server
 HOST, PORT = os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("PORT", "5001"))
 ORIGIN = os.environ.get("ORIGIN", f"http://{HOST}:{PORT}")  # where browsers reach this server
+CHAT = os.environ.get("CHAT", "")  # host:port of chat.py; without it the game has no chat
 CLIENT = {name.lower(): os.environ.get(name, "") for name in ("CLIENT_ID", "CLIENT_SECRET")}
 SCORES = Path(os.environ.get("SCORES", "scores.json"))  # best scores by player id: names change
 PAGES = Path(__file__).parent
@@ -30,7 +31,7 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 POLICY = (
     f"default-src 'none'; script-src 'self' {SERVER}/static/v1/identity.js; "
     "style-src 'self'; base-uri 'none'; form-action 'none'; "
-    f"img-src {SERVER} data:; connect-src 'self' {SERVER}; "
+    f"img-src {SERVER} data:; connect-src 'self' {SERVER}{CHAT and f' ws://{CHAT}'}; "
     f"frame-ancestors {SERVER}"  # no other page can embed the game: clickjacking
 )
 MAX_SCORE = 1000  # no minute has more stars
@@ -39,12 +40,12 @@ BODY_LIMIT = 500
 SHOWN = 10  # scores in the list
 PLAYERS_KEPT = 10_000
 
-# Player ids by a random token, which the page keeps in memory and sends with each request. Not a
-# cookie: in a frame on another site browsers drop cookies that are not SameSite=None, Secure and
-# Partitioned, and over plain http those, too. A token always works, and no other page can make a
-# browser send it. A reload loses it, which costs nothing: the identity server remembers the consent
-# and gives another code.
-players: dict[str, int] = {}
+# Player ids, and access tokens, by a random token, which the page keeps in memory and sends with
+# each request. Not a cookie: in a frame on another site browsers drop cookies that are not
+# SameSite=None, Secure and Partitioned, and over plain http those, too. A token always works, and
+# no other page can make a browser send it. A reload loses it, which costs nothing: the identity
+# server remembers the consent and gives another code.
+players: dict[str, tuple[int, str]] = {}
 saving = threading.Lock()
 
 
@@ -61,25 +62,33 @@ class Refused(Exception):
 
 def sign_in(answer: dict[str, str]) -> dict:
     """Exchange a code. Return the player's id and a new token. Raises Refused."""
-    form = urlencode({"grant_type": "authorization_code", **answer, **CLIENT})
-    form_encoded = {"Content-Type": "application/x-www-form-urlencoded"}
-    response = call_api("POST", "/api/oauth/token", form, form_encoded)  # RFC 6749 4.1.3
-    bearer = {"Authorization": f"Bearer {response['access_token']}"}
-    whois = f"/api/oauth/whois?client_id={CLIENT['client_id']}"
-    player = call_api("GET", whois, None, bearer)
+    form = {"grant_type": "authorization_code", **answer, **CLIENT}
+    access_token = call_api("/api/oauth/token", form=form)["access_token"]  # RFC 6749 4.1.3
+    player = call_api(f"/api/oauth/whois?client_id={CLIENT['client_id']}", access_token)
     for old in list(players)[:-PLAYERS_KEPT]:
         players.pop(old, None)
     token = secrets.token_urlsafe(32)
-    players[token] = player["id"]
+    players[token] = player["id"], access_token
     return {"token": token, "id": player["id"]}
 
 
-def call_api(method: str, path: str, body: str | None, headers: dict[str, str]) -> dict:
+def get_ticket(access_token: str, nonce: dict[str, str]) -> dict[str, str]:
+    """Return a ticket for the chat. Raises Refused, as after ten minutes, when the token ends."""
+    ticket = call_api("/api/tickets", access_token, {"server": CHAT, **nonce})
+    return {"ticket": ticket["ticket"]}
+
+
+def call_api(path: str, access_token: str = "", form: dict[str, str] | None = None) -> dict:
     """Call the identity server. Return its response. Raises Refused."""
+    headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
+    body = None
+    if form:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        body = urlencode(form)
     connect = HTTPSConnection if SERVER.startswith("https:") else HTTPConnection
-    connection = connect(urlsplit(SERVER).netloc, timeout=10)
+    connection = connect(urlsplit(SERVER).netloc, timeout=5)
     try:
-        connection.request(method, path, body, headers)
+        connection.request("POST" if form else "GET", path, body, headers)
         response = connection.getresponse()
         values = json.load(response)
     except (OSError, HTTPException, ValueError) as error:
@@ -141,6 +150,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         if path == "/":
             text = text.replace("$SERVER", escape(SERVER))
             text = text.replace("$CLIENT_ID", escape(CLIENT["client_id"]))
+            text = text.replace("$CHAT", escape(CHAT))
         self.send(200, text, KINDS[file.suffix])
 
     def do_HEAD(self) -> None:
@@ -152,10 +162,14 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.refuse_cross_site()
             values = self.read_json()
             if self.path == "/sign-in":
-                return self.respond(200, sign_in(read_answer(values)))
+                answer = read_texts(values, "code", "code_verifier")  # RFC 7636 4.5
+                return self.respond(200, sign_in(answer))
             if self.path == "/scores":
-                keep_score(self.read_player(), read_score(values))
+                keep_score(self.read_player()[0], read_score(values))
                 return self.respond(200, best_scores())
+            if self.path == "/ticket":
+                nonce = read_texts(values, "nonce")
+                return self.respond(200, get_ticket(self.read_player()[1], nonce))
             self.respond(404, {"message": "there is no such page"})
         except Refused as refused:
             self.respond(refused.status, {"message": str(refused)})
@@ -182,8 +196,8 @@ class RequestHandler(BaseHTTPRequestHandler):
             raise Refused(400, "the body is not an object")
         return values
 
-    def read_player(self) -> int:
-        """Return the id of the player who sent the request. Raises Refused."""
+    def read_player(self) -> tuple[int, str]:
+        """Return the id and the access token of who sent the request. Raises Refused."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in players:
             raise Refused(401, "your session has ended: load the page again")
@@ -207,13 +221,13 @@ class RequestHandler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def read_answer(values: dict) -> dict[str, str]:
-    """Return the code and its PKCE verifier (RFC 7636) in a request. Raises Refused."""
-    answer = {name: values.get(name) for name in ("code", "code_verifier")}
-    for name, value in answer.items():
+def read_texts(values: dict, *names: str) -> dict[str, str]:
+    """Return the texts with these names in a request. Raises Refused."""
+    texts = {name: values.get(name) for name in names}
+    for name, value in texts.items():
         if not isinstance(value, str) or not value.isascii():
             raise Refused(400, f"{name} must be ASCII text")
-    return answer
+    return texts
 
 
 def read_score(values: dict) -> int:

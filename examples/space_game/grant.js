@@ -26,7 +26,7 @@ export async function signIn() {
   const module = await identity;
   if (!module) throw new Error("You play as a guest: the identity server cannot be reached.");
   // Not a redirect: the flight would be lost.
-  const player = await module.signIn({ clientId, mode: "popup", exchange }).catch((error) => {
+  const player = await module.signIn({ clientId, scope: "userinfo join", mode: "popup", exchange }).catch((error) => {
     throw new Error(REFUSALS[error.code] ?? error.message);
   });
   token = player.token;
@@ -40,6 +40,11 @@ function exchange({ code, code_verifier }) {
 // Returns the new list of scores. Throws an Error with the reason.
 export async function sendScore(score) {
   return post("/scores", { score }, { Authorization: `Bearer ${token}` });
+}
+
+// Returns a ticket for one connection to the chat, whose nonce this is. Throws an Error with the reason.
+export async function getTicket(nonce) {
+  return (await post("/ticket", { nonce }, { Authorization: `Bearer ${token}` })).ticket;
 }
 
 async function post(path, values, headers = {}) {

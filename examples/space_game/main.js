@@ -1,5 +1,6 @@
 // The panel around a flight: the player, the score list, and start, pause and end of a flight.
 
+import { joinChat } from "./chat.js";
 import { needsClick, readProfiles, sendScore, signIn } from "./grant.js";
 import { Flight } from "./flight.js";
 
@@ -85,6 +86,7 @@ async function greet() {
     flight.pilot = picture(profile);
     player.replaceChildren("You fly as ", picture(profile), name(profile));
     signInButton.hidden = true;
+    joinChat();
   } catch (error) {
     player.textContent = error.message;
   }

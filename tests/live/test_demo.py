@@ -49,8 +49,8 @@ def check_end(demo: Demo, status: int = 0, errors: str = "") -> None:
 def test_signal_stops_all_processes_and_removes_all_files(demo, end: signal.Signals):
     started = demo(host="localhost")
     started.start()
-    # The demo, gunicorn and its two workers, two apps.
-    wait_until(lambda: len(started.processes()) == 6)
+    # The demo, gunicorn and its two workers, two apps, a chat.
+    wait_until(lambda: len(started.processes()) == 7)
     assert len(list(started.temporary.iterdir())) == 1
     # An open connection delays nothing.
     with requests.Session() as browser:

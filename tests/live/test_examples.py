@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Frame, Page, expect
 from programs import CLIENT_ID, GAME, ROOT, running
+from waiting import wait_until
+
+from storage import open_storage
+from storage.records import Suspension
 
 from . import test_browser
 from .demo import EXAMPLE, Demo
@@ -168,6 +172,74 @@ def test_game_layout_and_accessibility(demo: Demo, browse):
     check_page(page)
 
 
+# -- the game's chat ----------------------------------------------------------------------------
+
+
+def open_chat(page: Page, demo: Demo) -> Frame:
+    """Open the game, and return its frame when the player is in the chat."""
+    frame = open_game(page, demo)
+    allow, greeting = page.get_by_role("button", name="Allow"), frame.get_by_text("You fly as")
+    wait_until(
+        lambda: allow.is_visible() or greeting.is_visible(),
+        meanwhile=lambda: page.wait_for_timeout(50),
+    )
+    if allow.is_visible():
+        allow.click()
+    expect(frame.get_by_role("textbox", name="Your message")).to_be_visible()
+    return frame
+
+
+def test_players_chat_with_the_keyboard(demo: Demo, browse_as):
+    chidi, emi = (open_chat(browse_as(name), demo) for name in ("chidi", "emi"))
+    expect(chidi.get_by_role("log", name="Chat")).to_contain_text("emi is here")
+    chidi.get_by_role("textbox", name="Your message").focus()
+    chidi.page.keyboard.type("Who wants to play? <b>wasd</b>")  # keys that steer the ship as well
+    chidi.page.keyboard.press("Enter")
+    for frame in (chidi, emi):
+        last = frame.get_by_role("log", name="Chat").get_by_role("paragraph").last
+        expect(last).to_have_text("chidi Who wants to play? <b>wasd</b>")
+    expect(chidi.get_by_role("textbox", name="Your message")).to_have_value("")
+    expect(emi.locator("#chat-problem")).to_have_text("")
+
+
+def test_guest_reads_why_there_is_no_chat(demo: Demo, browse, browse_as):
+    frame = open_game(browse(), demo)
+    expect(frame.locator("#chat-problem")).to_have_text(
+        "Sign in to chat: only players of the community can."
+    )
+    expect(frame.get_by_role("textbox")).to_have_count(0)
+    page = browse_as("dalia")
+    frame = open_game(page, demo)
+    page.get_by_role("button", name="Cancel").click()
+    expect(frame.get_by_role("status")).to_contain_text("you did not allow the game to know you")
+    expect(frame.locator("#chat-problem")).to_contain_text("Sign in to chat")
+
+
+def test_suspended_player_leaves_the_chat(demo: Demo, browse_as):
+    frame = open_chat(browse_as("bruno"), demo)
+    [data] = demo.temporary.glob("*/data")
+    store = open_storage(str(data), str(data.parent / "pictures"), "files")
+    with store.users.edit(store.users.find_by_login("bruno").id) as user:
+        user.suspension = Suspension("command")
+    reason = "You can't chat now: this account is suspended or deleted."
+    expect(frame.locator("#chat-problem")).to_contain_text(reason, timeout=20_000)
+    expect(frame.get_by_role("textbox")).to_have_count(0)
+
+
+def test_chat_layout_and_accessibility(demo: Demo, browse_as):
+    """The game at its own address, where a popup signs in who has allowed it before."""
+    page = browse_as("ada")
+    frame = open_chat(page, demo)
+    page.goto(frame.url)
+    page.get_by_role("button", name="Sign in to keep your scores").click()
+    page.get_by_role("textbox", name="Your message").fill("w" * 300)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log", name="Chat").get_by_role("paragraph").last).to_contain_text(
+        "www"
+    )
+    check_page(page)
+
+
 # -- the game, framed by a fake identity server --------------------------------------------------
 
 FRAMING = """<!doctype html><title>Page</title>
@@ -211,7 +283,7 @@ def test_game_ignores_messages_of_other_windows(game: Game, game_address: str, b
     assert origin == game_address
     assert re.fullmatch("[A-Za-z0-9_-]{43}", request_message.pop("code_challenge"))
     assert request_message == {
-        **{"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo"]},
+        **{"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo", "join"]},
         "code_challenge_method": "S256",
     }
     _, frame, liar = page.frames

@@ -81,7 +81,9 @@ def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     scope = read_scope(text, client, api_request.openid)
     granted = AuthorizationRequest(client.id, None, scope, None, None, None, text).granted_scope
     user_code = "".join(secrets.choice(LETTERS) for _ in range(8))  # 34 bits
-    device_id, network = secrets.token_urlsafe(16), client_address(address)
+    # A page of any site can ask in its visitor's browser, and send the visitor to /device then.
+    is_page = api_request.environ.get("HTTP_ORIGIN", api_request.base_url) != api_request.base_url
+    device_id, network = secrets.token_urlsafe(16), "" if is_page else client_address(address)
     record = DeviceRequest(client.id, scope, device_id, network, granted=granted)
     store.codes.add(USER_CODE_PREFIX + user_code, record)
     shown, base_url = show_user_code(user_code), api_request.base_url

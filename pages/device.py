@@ -112,6 +112,7 @@ def decision_page(
         shared=shared_with_app(player, asked.scope),
         shown_code=flow.show_user_code(user_code),
         age=format_age(asked.issued),
+        is_page=not asked.network,
         is_near=asked.network == client_address(request.remote_addr),
         request_field=signed,
         problems=problems,

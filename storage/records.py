@@ -283,7 +283,7 @@ class DeviceRequest:
     client_id: str
     scope: list[str]
     device_id: str  # the answer is stored under it
-    network: str  # where the device is, as `client_address` returns it
+    network: str  # where the device is, as `client_address` returns it; "": a page asked
     issued: int = field(default_factory=now_ms)
     granted: str | None = None  # as that of a code
 

@@ -465,6 +465,19 @@ def test_right_codes_count_for_nothing(adas_browser, started):
         assert look_up(adas_browser, started["user_code"]).status_code == 200
 
 
+def test_page_of_another_site_is_in_nobodys_network(adas_browser, device):
+    """RFC 8628 5.4. It can ask in the player's own browser, and read the code."""
+    for origin, expected in (
+        ("https://evil.example", "a web page"),
+        ("null", "a web page"),
+        ("http://localhost", "your network"),
+    ):
+        sent = {"client_id": device.id}
+        asked = device.http.post("/oauth/device", data=sent, headers={"Origin": origin})
+        page = look_up(adas_browser, asked.json["user_code"])
+        assert f"ago from {expected}" in text_of(page)
+
+
 def test_network_of_the_device_is_compared(adas_browser, device):
     from_address(device.http, "192.0.2.77")
     page = look_up(adas_browser, device.start().json["user_code"])

@@ -45,6 +45,7 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # RFC 8628 6.1: without vowels no code is a wo
 USER_CODE = re.compile(f"[{LETTERS}]{{8}}")
 # Beginnings of names in the store of codes. A token request must not send such a name as its code.
 USER_CODE_PREFIX, ANSWER_PREFIX = PREFIXES = "user code ", "device "
+TESTER = "identity.tester"  # in the environ of this site's own requests: the id of who tests
 REFUSED = 0  # the user id in the answer of a player who refused
 DEVICE_CODE_USED = "this device code was used before; each is valid once"
 
@@ -59,9 +60,14 @@ class DeviceGrantError(InvalidGrant):
         self.error = error
 
 
+def signs_in_on_devices(client: Client) -> bool:
+    """Return True if this client may sign players in on another device."""
+    return client.public and client.device
+
+
 def require_device_client(client: Client) -> None:
     """Raise UnauthorizedClient unless this client may sign players in on another device."""
-    if not (client.public and client.device):
+    if not signs_in_on_devices(client):
         raise UnauthorizedClient("this client is not registered for signing in on another device")
 
 
@@ -84,7 +90,8 @@ def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     # A page of any site can ask in its visitor's browser, and send the visitor to /device then.
     is_page = api_request.environ.get("HTTP_ORIGIN", api_request.base_url) != api_request.base_url
     device_id, network = secrets.token_urlsafe(16), "" if is_page else client_address(address)
-    record = DeviceRequest(client.id, scope, device_id, network, granted=granted)
+    tester = api_request.environ.get(TESTER)
+    record = DeviceRequest(client.id, scope, device_id, network, granted=granted, tester=tester)
     store.codes.add(USER_CODE_PREFIX + user_code, record)
     shown, base_url = show_user_code(user_code), api_request.base_url
     body = {
@@ -139,11 +146,14 @@ def claim_request(store: Storage, user_code: str) -> None:
 
 
 def store_answer(store: Storage, asked: DeviceRequest, player: User | None) -> None:
-    """Store the answer of the signed-in player, None for a refusal. Raises StorageFailed."""
+    """Store the answer of the signed-in player, None for a refusal. Raises StorageFailed.
+
+    The consent to a test is not remembered.
+    """
     answer = AuthorizationCode(asked.client_id, REFUSED, "", asked.scope, None, None)
     if player:
         answer.user_id, answer.granted = player.id, asked.granted
-        answer.grant_id = save_consent(player.id, asked, remembered=True).id
+        answer.grant_id = save_consent(player.id, asked, remembered=asked.tester is None).id
         answer.auth_time = session_start(player) if OPENID in asked.scope else None
     store.codes.add(ANSWER_PREFIX + asked.device_id, answer)
 

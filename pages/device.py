@@ -40,6 +40,7 @@ USED = "This code was used. Start again on your device."
 LOST = "That could not be saved. Start again on your device."
 OUT_OF_DATE = "That page was out of date. Type the code again."
 NO_SUCH_APP = "This app can't sign anyone in now. Tell its developer."
+NOT_YOURS = "This code is of a test. Only the developer who started it can answer it."
 
 device = Blueprint("device", __name__)
 
@@ -95,6 +96,8 @@ def read_client(player: User, asked: DeviceRequest) -> Client:
     client = get_storage().clients.find(asked.client_id)
     if client is None or client.disabled or not client.device:
         raise forms.FormRefused({"form": NO_SUCH_APP}, 403)
+    if asked.tester not in (None, player.id):
+        raise forms.FormRefused({"form": NOT_YOURS}, 403)
     require_admitted(client, player)
     return client
 
@@ -109,6 +112,7 @@ def decision_page(
         player,
         client=client,
         owner=name_owner(get_storage(), client),
+        remembered=asked.tester is None,
         shared=shared_with_app(player, asked.scope),
         shown_code=flow.show_user_code(user_code),
         age=format_age(asked.issued),

@@ -20,6 +20,7 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
 from identity.context import base_url
+from identity.device import TESTER, signs_in_on_devices
 from identity.oauth import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
 from pages.developer import find_own_client
 from pages.forms import FormRefused, form_view
@@ -30,7 +31,7 @@ from storage.records import Client, User, now_ms
 from storage.rules import warn_unencrypted
 
 TEST_MAX_AGE = 600_000  # milliseconds from its start
-SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorization")
+SECRETS = ("code", "client_secret", "code_verifier", "device_code", "access_token", "Authorization")
 SHORTEST_SHOWN = 12  # characters of a secret of which the first four are shown
 SCOPE_CHOICES = [  # values of the parameter `scope`, in words
     (" ".join(names), " and ".join(SCOPES[name] for name in names))
@@ -54,14 +55,19 @@ class Trial:
 
     client_id: str
     scope: str
-    state: str
-    verifier: str | None
     started: int
-    response: dict[str, str] = field(default_factory=dict)  # of the redirect; empty before it
+    state: str = ""
+    verifier: str | None = None
+    # Of the redirect, empty before it; or of the request of a device.
+    response: dict[str, str] = field(default_factory=dict)
 
     @property
     def code(self) -> str | None:
         return self.response.get("code")
+
+    @property
+    def device_code(self) -> str | None:
+        return self.response.get("device_code")
 
 
 class Message(NamedTuple):
@@ -84,13 +90,17 @@ def shorten(secret: str) -> str:
     return f"{scheme}{secret[:4] if len(secret) >= SHORTEST_SHOWN else ''}…"
 
 
-def find_trial(client: Client) -> Trial | None:
-    """Return the session's test of this client, None if there is none or it is too old."""
+def find_trial(client: Client, of_device: bool = False) -> Trial | None:
+    """Return the session's test of this client, None if there is none or it is too old.
+
+    It is one of the code grant, or `of_device` (pages.device_tester).
+    """
     kept = session.get("trial", {})
     if kept.get("client_id") != client.id:
         return None
     trial = Trial(**kept)
-    return trial if abs(now_ms() - trial.started) <= TEST_MAX_AGE else None
+    is_current = abs(now_ms() - trial.started) <= TEST_MAX_AGE
+    return trial if is_current and (trial.device_code is not None) == of_device else None
 
 
 def parameters_of(client: Client, trial: Trial) -> dict[str, str]:
@@ -142,6 +152,7 @@ def show_page(
         samples=samples_of(client, redirect_uri, scope),
         warning=warn_unencrypted([redirect_uri or ""]),
         stage=stage or ("exchange" if has_code else "start"),
+        has_device=signs_in_on_devices(client),
     )
 
 
@@ -160,10 +171,18 @@ def refusal_of(trial: Trial | None) -> dict[str, str]:
     return {"form": AUTHORIZATION_ADVICE.get(error, usual)}
 
 
+def has_page(client: Client) -> bool:
+    """Return True if a browser can come back to this client."""
+    return bool(client.redirect_uris or client.game_url)
+
+
 @tester.get("/developer/<client_id>/try")
-def show_test(client_id: str) -> str:
+def show_test(client_id: str) -> str | Response:
     """Show the test in progress; `redirect_uri` and `scope` in the query are for the samples."""
-    return show_page(*find_own_client(client_id), {})
+    player, client = find_own_client(client_id)
+    if signs_in_on_devices(client) and not has_page(client):
+        return redirect(f"/developer/{client.id}/try/device")
+    return show_page(player, client, {})
 
 
 # -- 1 and 2: through the browser (RFC 6749 4.1.1 and 4.1.2) ------------------------------------
@@ -180,9 +199,9 @@ def start_test(player: User, client: Client) -> Response:
     trial = Trial(
         client.id,
         choose_scope(request.form),
+        started=now_ms(),
         state=secrets.token_urlsafe(16),
         verifier=secrets.token_urlsafe(32) if uses_pkce else None,
-        started=now_ms(),
     )
     session["trial"] = asdict(trial)
     return redirect(f"/oauth/authorize?{urlencode(parameters_of(client, trial))}", 303)
@@ -223,15 +242,19 @@ def finish_test(client_id: str) -> str | tuple:
     if status in CAN_RETRY:
         return show_page(player, client, problems, trial, [exchange]), status
     del session["trial"]
-    acts = acts_of(player)
     if status != HTTPStatus.OK:
-        acts.end_test(player.id, client.id, has_token=False)
+        acts_of(player).end_test(player.id, client.id, has_token=False)
         return show_page(player, client, problems, trial, [exchange], stage="start"), status
-    bearer = {"Authorization": f"Bearer {body['access_token']}"}
-    look_up, status, _ = call_api("GET", f"/api/oauth/whois?client_id={client.id}", headers=bearer)
-    acts.end_test(player.id, client.id, has_token=True)
-    problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
+    look_up, problems = use_token(player, client, body["access_token"])
     return show_page(player, client, problems, trial, [exchange, look_up], stage="done")
+
+
+def use_token(player: User, client: Client, token: str) -> tuple[list[Message], dict[str, str]]:
+    """Ask who the player is, and end the grant; return the messages, and the problem if any."""
+    bearer = {"Authorization": f"Bearer {token}"}
+    look_up, status, _ = call_api("GET", f"/api/oauth/whois?client_id={client.id}", headers=bearer)
+    acts_of(player).end_test(player.id, client.id, has_token=True)
+    return look_up, {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
 
 
 def exchange_code(client: Client, trial: Trial) -> tuple[list[Message], int, dict]:
@@ -250,11 +273,16 @@ def exchange_code(client: Client, trial: Trial) -> tuple[list[Message], int, dic
 
 
 def call_api(
-    method: str, path: str, form: dict | None = None, headers: dict | None = None
+    method: str,
+    path: str,
+    form: dict | None = None,
+    headers: dict | None = None,
+    tester: int | None = None,
 ) -> tuple[list[Message], int, dict]:
     """Send a request to this server's API; return both messages, and status and body.
 
     It goes to the WSGI application, not over the network, and counts for the developer's address.
+    The environ names the `tester`, a user id, which no request over the network can do.
     """
     environ = EnvironBuilder(
         path,
@@ -262,7 +290,7 @@ def call_api(
         method=method,
         data=form,
         headers=headers,
-        environ_overrides={"REMOTE_ADDR": request.remote_addr},
+        environ_overrides={"REMOTE_ADDR": request.remote_addr, TESTER: tester},
     ).get_environ()
     response = Response.from_app(current_app.wsgi_app, environ, buffered=True)
     status, body = HTTPStatus(response.status_code), json.loads(response.data)
@@ -291,6 +319,10 @@ TOKEN_ADVICE = {  # by the message of the response, or by its status for all oth
     CODE_USED: (
         "This code was used before. A code works once, and its second use ends the tokens of the "
         "first. Start again to get a new code."
+    ),
+    "access_denied": (  # of a device
+        "You pressed Cancel. When a player does that, your app gets this answer too: stop asking, "
+        "and say so. To see the rest, start again and press Allow."
     ),
     401: "Wrong client secret. Copy all of it. If it is lost, create a new one.",
     429: "Too many wrong secrets from your network. Wait 15 minutes, then start again.",

@@ -22,7 +22,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
 NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
-NEW_FIELDS |= {"quiet_sign_ins", "device"}
+NEW_FIELDS |= {"quiet_sign_ins", "device", "tester"}
 
 
 def now_ms() -> int:
@@ -286,6 +286,7 @@ class DeviceRequest:
     network: str  # where the device is, as `client_address` returns it; "": a page asked
     issued: int = field(default_factory=now_ms)
     granted: str | None = None  # as that of a code
+    tester: int | None = None  # the user who tests the app: nobody else answers
 
 
 @dataclass(slots=True)
@@ -343,10 +344,7 @@ class Handle:
 
 @dataclass(slots=True)
 class Passkey:
-    """A public key that a player signs in with (W3C Web Authentication Level 3, 4: a credential).
-
-    Bytes are in base64url without padding.
-    """
+    """A public key of a player (W3C Web Authentication Level 3, 4); bytes in unpadded base64url."""
 
     id: str  # the SHA-256 of the credential id
     user_id: int

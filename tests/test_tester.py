@@ -7,12 +7,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from conftest import Browser, Program
-from forms import parse, problems_of
+from forms import hidden_field, parse, problems_of
 from werkzeug.test import TestResponse
 
+import identity.device
 import identity_server
-from identity.clients import CLIENT_FAILURES
+from identity.clients import CLIENT_FAILURES, DEVICE_GRANT
+from identity.device import REQUESTS
 from identity.oauth import code_challenge_of
+from pages.device import NOT_YOURS
 from pages.tester import NO_CODE, NOT_OURS, TEST_MAX_AGE
 from storage.records import ADMINISTRATOR
 
@@ -405,3 +408,196 @@ def test_app_without_a_redirect_uri_can_be_tested(adas_browser, store, ada, anyo
     assert "has no redirect URI" in tester.open().text
     tester.allow()
     assert "It works." in tester.exchange().text
+
+
+# -- an app that signs in on another device ------------------------------------------------------
+
+
+class DeviceTryPage(TryPage):
+    """The page that tests signing in on another device."""
+
+    def __init__(self, browser: Browser, program: Program) -> None:
+        super().__init__(browser, program)
+        self.path += "/device"
+
+    def start(self, **form: str) -> str:
+        """Press Start; return the user code."""
+        assert super().start(**form) == self.path
+        return parse(self.open()).select_one(".user-code").text
+
+    def poll(self) -> TestResponse:
+        """Press the button that asks for the token."""
+        return self.browser.post(f"{self.path}/token")
+
+    def answer(self, user_code: str, decision: str = "allow", browser: Browser | None = None):
+        """Type the code at /device and decide; return the response to the last press."""
+        browser = browser or self.browser
+        page = browser.post("/device", data={"user_code": user_code})
+        if page.status_code != 200:
+            return page
+        form = {"request": hidden_field(page, "request"), "decision": decision}
+        return browser.post("/device/decision", data=form)
+
+
+@pytest.fixture
+def device_tester(store, adas_browser, ada, anyone, monkeypatch) -> DeviceTryPage:
+    """A tester for an app for devices alone. No poll comes too early."""
+    monkeypatch.setattr(identity.device, "is_early_poll", lambda device_id: False)
+    fields = {"public": True, "device": True}
+    client, _ = store.clients.register("Console", [], ada.id, **fields)
+    return DeviceTryPage(adas_browser, Program(anyone, client.id, None, CALLBACK))
+
+
+@pytest.mark.parametrize("scope", ["userinfo", "userinfo email"])
+def test_device_tester_signs_in_and_shows_every_message(device_tester, scope):
+    """RFC 8628 3.1 to 3.5. The page is the device, and the same browser that of the player."""
+    user_code = device_tester.start(scope=scope)
+    kept = device_tester.kept()["response"]
+    assert (kept["user_code"], kept["expires_in"] * 1000) == (user_code, TEST_MAX_AGE)
+    page = parse(device_tester.open())
+    link = page.select_one(f'a[href="{kept["verification_uri_complete"]}"]')
+    assert (link["target"], link["rel"]) == ("_blank", ["noopener"])
+    assert link.text == kept["verification_uri"]
+    assert page.select_one("main section img")["src"] == kept["verification_qr_uri"]
+    waiting = device_tester.poll()
+    assert (waiting.status_code, problems_of(waiting)) == (200, {})
+    assert "The player has not decided yet." in waiting.text
+    assert messages_of(waiting)[-1] == ("400 Bad Request", {"message": "authorization_pending"})
+    device_tester.answer(user_code)
+    done = device_tester.poll()
+    assert (done.status_code, "It works." in done.text) == (200, True)
+    [asked, started, poll, token, look_up, player] = messages_of(done)
+    assert asked[0] == "POST http://localhost/oauth/device"
+    assert asked[1] == {"client_id": device_tester.program.id, "scope": scope}
+    assert started[1]["user_code"] == user_code
+    assert poll[0] == "POST http://localhost/api/oauth/token"
+    assert poll[1]["grant_type"] == DEVICE_GRANT
+    assert (player[1]["name"], "email" in player[1]) == ("Ada", "email" in scope)
+    for shown in (started[1], poll[1]):
+        assert shown["device_code"] == f"{kept['device_code'][:4]}…"
+    assert kept["device_code"] not in waiting.text + done.text + str(page)
+    assert re.fullmatch("Bearer .{4}…", look_up[1]["Authorization"])
+    assert device_tester.kept() == {}
+
+
+def test_early_poll_of_a_test_is_explained(device_tester, monkeypatch):
+    monkeypatch.setattr(identity.device, "is_early_poll", lambda device_id: True)
+    device_tester.start()
+    page = device_tester.poll()
+    assert (page.status_code, "You asked again within the interval." in page.text) == (200, True)
+    assert messages_of(page)[-1][1] == {"message": "slow_down"}
+
+
+def test_cancelled_device_test_is_explained_and_over(device_tester):
+    device_tester.answer(device_tester.start(), "deny")
+    page = device_tester.poll()
+    assert page.status_code == 400
+    assert problems_of(page)["form"].startswith("You pressed Cancel. When a player does that")
+    assert problems_of(device_tester.poll()) == {"form": NO_CODE}
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.parametrize("consented", [False, True])
+def test_consent_to_a_device_is_afterwards_as_before(
+    device_tester, store, ada, clock, consented, polled
+):
+    if consented:
+        started = device_tester.program.http.post(
+            "/oauth/device", data={"client_id": device_tester.program.id}
+        )
+        device_tester.answer(started.json["user_code"])
+    before, grants = remembered(store, ada), store.users.read(ada.id).grants
+    assert bool(before) == consented
+    clock.shift(60)
+    device_tester.answer(device_tester.start(scope="userinfo email"))
+    if polled:
+        assert device_tester.poll().status_code == 200
+        kept = store.users.read(ada.id).grants
+        assert kept.keys() == grants.keys()
+        assert not consented or kept != grants  # its tokens have ended
+    assert remembered(store, ada) == before
+
+
+def test_nobody_else_answers_a_test(device_tester, store, ada, bob, open_browser):
+    """Whoever is sent the code allows nothing. A request over the network names no tester."""
+    user_code, browser = device_tester.start(), open_browser()
+    browser.sign_in("Bob")
+    page = device_tester.answer(user_code, browser=browser)
+    assert (page.status_code, problems_of(page)) == (403, {"form": NOT_YOURS})
+    assert device_tester.answer(user_code).status_code == 303
+    sent = {"headers": {identity.device.TESTER: str(bob.id)}, "query_string": "identity.tester=2"}
+    anyone = device_tester.program.http
+    started = anyone.post("/oauth/device", data={"client_id": device_tester.program.id}, **sent)
+    assert device_tester.answer(started.json["user_code"]).status_code == 303
+    assert device_tester.program.id in remembered(store, ada)
+
+
+def test_device_code_of_a_test_is_kept_for_ten_minutes(device_tester, clock):
+    """As long as it is good; one test at a time, and in one session."""
+    device_tester.start()
+    clock.shift(TEST_MAX_AGE / 1000)
+    assert device_tester.poll().status_code == 200
+    clock.shift(1)
+    assert problems_of(device_tester.poll()) == {"form": NO_CODE}
+    device_tester.start()
+    device_tester.browser.sign_in()
+    assert device_tester.kept() == {}
+
+
+def test_refused_device_request_is_explained(device_tester, store):
+    """The requests count for the developer's address."""
+    form = {"client_id": device_tester.program.id}
+    for _ in range(REQUESTS):
+        device_tester.program.http.post("/oauth/device", data=form)
+    page = device_tester.browser.post(device_tester.path)
+    assert (page.status_code, device_tester.kept()) == (429, {})
+    assert problems_of(page)["form"].startswith("The site refused the request: ")
+
+
+def test_device_tester_is_for_those_who_manage_the_app(device_tester, bob, open_browser):
+    browser = open_browser()
+    for status in (303, 403):
+        answers = [browser.post(device_tester.path + each) for each in POSTS]
+        answers.append(browser.get(device_tester.path))
+        assert {each.status_code for each in answers} == {status}
+        browser.sign_in("Bob")
+
+
+def test_each_way_of_signing_in_has_its_test(make_tester, device_tester, store):
+    """An app for devices alone has no other; the tests of an app with both replace each other."""
+    alone = device_tester.browser.get(device_tester.path.removesuffix("/device"))
+    assert (alone.status_code, alone.location) == (302, device_tester.path)
+    assert ">With a browser<" not in device_tester.open().text
+    tester = make_tester("public")
+    assert "/try/device" not in tester.open().text
+    both = DeviceTryPage(tester.browser, tester.program)
+    assert both.open().status_code == 404
+    with store.clients.edit(tester.program.id) as client:
+        client.device = True
+    assert f'href="{both.path}"' in tester.open().text
+    assert f'href="{tester.path}"' in both.open().text
+    both.start()
+    assert EXCHANGE not in tester.open().text
+    assert problems_of(tester.exchange()) == {"form": NO_CODE}
+    tester.allow()
+    assert problems_of(both.poll()) == {"form": NO_CODE}
+    assert EXCHANGE in tester.open().text
+
+
+def test_device_commands_complete_a_grant(device_tester, anyone):
+    commands = {
+        name: shlex.split(each.replace("\\\n", ""))
+        for name, each in code_blocks(device_tester.open()).items()
+    }
+
+    def send(name: str, **values: str):
+        [curl, address, *options] = commands[name]
+        form = dict(each.split("=", 1) for each in options[1::2]) | values
+        assert (curl, set(options[::2])) == ("curl", {"--data-urlencode"})
+        return anyone.post(address, data=form).json
+
+    started = send("Copy device command")
+    device_tester.answer(started["user_code"])
+    token = send("Copy poll command", device_code=started["device_code"])["access_token"]
+    assert device_tester.program.whois(token).json["name"] == "Ada"
+    assert commands["Copy whois command"][1].endswith(f"?client_id={device_tester.program.id}")

@@ -344,7 +344,7 @@ class Handle:
 
 @dataclass(slots=True)
 class Passkey:
-    """A public key of a player (W3C Web Authentication Level 3, 4); bytes in unpadded base64url."""
+    """A public key of a player (W3C Web Authentication Level 3, 4). Bytes are in base64url."""
 
     id: str  # the SHA-256 of the credential id
     user_id: int

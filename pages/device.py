@@ -34,7 +34,7 @@ from storage.records import Client, DeviceRequest, User, now_ms
 
 WRONG_CODES = 10  # an hour, of a player and from an address
 NOT_A_CODE = "Type the eight letters that your device shows."
-UNKNOWN = "We don't know this code. Compare it with your device."
+UNKNOWN = "We don't know this code. Compare it with your device, or start again there."
 EXPIRED = "This code has expired. Start again on your device."
 USED = "This code was used. Start again on your device."
 LOST = "That could not be saved. Start again on your device."

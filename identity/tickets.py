@@ -74,14 +74,15 @@ def issue_jwt(
 def check_ticket(api_request: ApiRequest) -> JsonResponse:
     """Return the public profile of a ticket's player, and the `client_id` of the player's program.
 
-    The form has `ticket`, `server`, which a server with several addresses repeats, and the `nonce`
-    if the server gave one. Raises InvalidRequest, and Unauthorized with the reason.
+    The form has `ticket`, `server`, which is one address or several with commas between them, and
+    the `nonce` if the server gave one. Raises InvalidRequest, and Unauthorized with the reason.
     """
-    store, parameters = api_request.storage, read_token_parameters(api_request)
-    form = single_parameters(parameters, ("ticket", "nonce"))
-    sent = [value for name, value in parameters if name == "server"]
-    if not 1 <= len(sent) <= SERVERS_CHECKED:
-        raise InvalidRequest(f"send server: its address, or up to {SERVERS_CHECKED} of them")
+    store = api_request.storage
+    # `server` must not be repeated: the ticket of a server that does not encode it could add one.
+    form = single_parameters(read_token_parameters(api_request), ("ticket", "server", "nonce"))
+    sent = form.get("server", "").split(",")
+    if len(sent) > SERVERS_CHECKED:
+        raise InvalidRequest(f"server has more than {SERVERS_CHECKED} addresses")
     servers = [normal_server(each) for each in sent]
     try:
         values = serializer(PURPOSE, store).loads(form.get("ticket", ""), TICKET_MAX_AGE)

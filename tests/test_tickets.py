@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import on_each_backend
 
+from identity.clients import FORM_TYPE
 from identity.server_addresses import BadAddress, normal_address
 from identity.settings import ROOT
 from storage.records import MODERATOR, Suspension, now_ms
@@ -46,7 +47,7 @@ def issue(anyone, token):
 def check(anyone):
     """A function that checks a ticket, as a server with these addresses that made this nonce."""
 
-    def check(ticket: str, server: str | list[str] = SERVER, nonce: str | None = NONCE):
+    def check(ticket: str, server: str = SERVER, nonce: str | None = NONCE):
         form = {"ticket": ticket, "server": server} | ({} if nonce is None else {"nonce": nonce})
         return anyone.post("/api/tickets/check", data=form)
 
@@ -75,11 +76,19 @@ def test_server_learns_who_joins_by_which_app(anyone, program, issue, check, ada
 def test_ticket_is_for_one_server_in_each_spelling_of_its_address(issue, check, program):
     ticket = issue("Play.Example.ORG.:30000")
     assert check(ticket).status_code == 200
-    assert check(ticket, ["192.0.2.1:30000", SERVER.upper()]).status_code == 200
+    assert check(ticket, f"192.0.2.1:30000,{SERVER.upper()}").status_code == 200
     for other in ("play.example.org:30001", "example.org:30000", "192.0.2.1:30000", program.id):
         assert refusal(check(ticket, other)) == "this ticket is for another server"
     assert check(issue(program.id), program.id).status_code == 200
     assert refusal(check(issue(program.id))) == "this ticket is for another server"
+
+
+def test_ticket_adds_no_server_to_a_form_that_does_not_encode_it(anyone, issue):
+    """A player's program or another server may have sent it with more than a ticket."""
+    evil = issue("evil.example:1")
+    sent = f"ticket={evil}&server=evil.example:1&server={SERVER}&nonce={NONCE}"
+    answer = anyone.post("/api/tickets/check", data=sent, content_type=FORM_TYPE)
+    assert (answer.status_code, answer.json) == (400, {"message": "server is repeated"})
 
 
 def test_ticket_is_for_one_nonce(issue, check):
@@ -177,7 +186,7 @@ def test_bad_request_is_400(anyone, token, issue, check, program, subtests):
             answer = anyone.post("/api/tickets", data=form, headers=bearer(token))
             assert answer.status_code == 400
     ticket = issue()
-    for server in ([], [""], [SERVER, "x"], [SERVER] * 11, program.id[:9]):
+    for server in ("", ",", f"{SERVER},x", ",".join([SERVER] * 11), program.id[:9]):
         assert check(ticket, server).status_code == 400
     assert check([ticket, ticket]).status_code == 400
     assert check(ticket, nonce=[NONCE, NONCE]).status_code == 400

@@ -101,6 +101,13 @@ def hear(player: ClientConnection, text: str, timeout: float = PATIENCE) -> dict
             return message
 
 
+def chat_until(moment: float, player: ClientConnection) -> None:
+    """Let a player hear what they say until this moment of the monotonic clock."""
+    while time.monotonic() < moment:
+        player.send("Anybody here?")
+        hear(player, "Anybody here?", timeout=1)
+
+
 def wait_for_end(guest: ClientConnection, timeout: float = PATIENCE) -> tuple[int, str]:
     """Wait until the server closes a connection; return the code and the reason."""
     deadline = time.monotonic() + timeout
@@ -332,11 +339,10 @@ def test_without_the_identity_server_nobody_new_gets_in_and_players_stay(
                 workers.enter_context(paused(each))
             guest.send(ticket)
             began = time.monotonic()
-            while time.monotonic() - began < 4:  # its questions about suspended players wait, too
-                adas.send("Anybody here?")
-                hear(adas, "Anybody here?", timeout=1)
+            chat_until(began + 4, adas)
             assert re.search("identity server does not (answer|respond)", wait_for_end(guest)[1])
             assert 4 < time.monotonic() - began < 7
+            chat_until(began + 8, adas)  # a question about suspended players had no answer, either
         workers.close()
         with game_server.admitted(bob) as bobs:
             bobs.send("I am here")

@@ -344,7 +344,7 @@ class Handle:
 
 @dataclass(slots=True)
 class Passkey:
-    """A public key of a player (W3C Web Authentication Level 3, 4). Bytes are in base64url."""
+    """A player's public key (W3C Web Authentication Level 3, 4). Bytes: base64url, unpadded."""
 
     id: str  # the SHA-256 of the credential id
     user_id: int

@@ -65,11 +65,11 @@ def exchange(page: Page, client: dict) -> None:
     page.get_by_role("button", name="Exchange the code").click()
 
 
-def check_result(page: Page) -> None:
+def check_result(page: Page, answers: int = 2) -> None:
     """Check that the page shows the player and all messages, and no code in its address."""
     expect(page.get_by_role("heading", name="Hello, ada! It works.")).to_be_visible()
     expect(page.locator(".message")).to_have_count(6)
-    expect(page.get_by_text("200 OK", exact=True)).to_have_count(2)
+    expect(page.get_by_text("200 OK", exact=True)).to_have_count(answers)
     expect(page.get_by_text("All tokens that this app had for you have ended.")).to_be_visible()
     assert "?" not in page.url
 
@@ -114,6 +114,40 @@ def test_tester_layout_and_accessibility(server: RunningServer, client: dict, br
     check_result(page)
     expect(page.get_by_role("group", name="Hello, ada! It works.")).to_be_focused()
     check_page(page)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("java_script_enabled", [True, False])
+def test_device_tester_layout_and_accessibility(
+    server: RunningServer, ada: dict, browse, java_script_enabled: bool
+):
+    """Each page of a test: the player decides in the tab that the link opens."""
+    check = check_page if java_script_enabled else lambda page: None  # axe-core is a script
+    fields = {"owner": "ada", "public": True, "device": True}
+    client = server.add_client("Space Console", **fields)
+    page = browse(java_script_enabled=java_script_enabled)
+    open_tester(page, server, client)
+    open_samples(page)
+    check(page)
+    page.get_by_role("button", name="Start").click()
+    user_code = page.locator(".user-code").text_content()
+    check(page)
+    page.get_by_role("button", name="Ask for the token").click()
+    expect(page.get_by_text("The player has not decided yet.")).to_be_focused()
+    check(page)
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name=f"{server.address}/device").click()
+    tab = opened.value
+    expect(tab.get_by_label("Code")).to_have_value(user_code)
+    tab.get_by_role("button", name="Continue").click()
+    expect(tab.locator(".user-code")).to_have_text(user_code)
+    wait_a_second(tab)
+    tab.get_by_role("button", name="Allow").click()
+    expect(tab.get_by_role("status")).to_have_text("Done. Go back to your device.")
+    page.get_by_role("button", name="Ask again").click()
+    check_result(page, answers=3)
+    expect(page.get_by_role("group", name="Hello, ada! It works.")).to_be_focused()
+    check(page)
 
 
 @pytest.mark.browser

@@ -79,6 +79,7 @@ ACTS = {
 }
 # Uploads, which tests/test_covers.py and tests/test_look.py try; a test of one's own app.
 ELSEWHERE = {f"{APP}/cover", "/admin/look/logo", f"{APP}/try", f"{APP}/try/token"}
+ELSEWHERE |= {f"{APP}/try/device", f"{APP}/try/device/token"}
 FOR_EVERYBODY = {f"{USER}/report", "/play/<client_id>/authorize"}
 
 

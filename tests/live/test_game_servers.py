@@ -63,6 +63,7 @@ class GameServer:
     """A running game server."""
 
     addresses: list[str]
+    knows_apps: bool  # lets in the players of one game alone
 
     @property
     def address(self) -> str:
@@ -156,7 +157,10 @@ SERVERS = [
 
 @pytest.fixture(scope="module", params=SERVERS)
 def game_server(
-    request: pytest.FixtureRequest, server: RunningServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    server: RunningServer,
+    client: dict,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[GameServer]:
     """Each game server as it is, with the values at its top set."""
     name, write = request.param
@@ -164,7 +168,7 @@ def game_server(
     addresses = [f"127.0.0.1:{port}", f"localhost:{port}"]
     environment = {"HOME": str(folder)}
     if write:
-        values = {"https://id.example.org": server.address}
+        values = {"https://id.example.org": server.address, "your client_id": client["client_id"]}
         values |= {"play.example.org:30000": addresses[0], "192.0.2.1:30000": addresses[1]}
         values |= {"30000": str(port), "20": str(TICKET_TIMEOUT), "60": "1", "100": "1"}
         text, command = set_values(PROGRAMS[name], values), write(folder)
@@ -178,15 +182,16 @@ def game_server(
     (folder / name).write_text(text, encoding="utf-8")
     with logging_program(command, folder, **environment) as (process, read_log):
         wait_until(lambda: is_open(port), process, read_log)
-        yield GameServer(addresses)
+        yield GameServer(addresses, knows_apps=write is not None)
 
 
 @pytest.fixture(scope="module")
 def sign_in(server: RunningServer, client: dict) -> Callable[[str], Player]:
-    """A function that adds a player, who signs in to a game."""
+    """A function that adds a player, who signs in to a game; they may be there already."""
 
-    def sign_in(name: str) -> Player:
-        server.add_user(name)
+    def sign_in(name: str, client: dict = client, is_new: bool = True) -> Player:
+        if is_new:
+            server.add_user(name)
         browser = FormBrowser(server.address)
         query = {"response_type": "code", "client_id": client["client_id"]}
         query |= {"redirect_uri": CALLBACK, "scope": "userinfo join"}
@@ -202,6 +207,12 @@ def sign_in(server: RunningServer, client: dict) -> Callable[[str], Player]:
 def ada(sign_in) -> Player:
     """A player."""
     return sign_in("ada")
+
+
+@pytest.fixture(scope="module")
+def ada_elsewhere(sign_in, server, ada) -> Player:
+    """The same player, signed in to another game."""
+    return sign_in("ada", server.add_client("Another Game", CALLBACK), is_new=False)
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +296,16 @@ def test_nobody_is_heard_before_the_ticket_is_checked(game_server, ada):
         wait_for_end(guest)
         adas.send("the next message")
         assert json.loads(adas.recv(PATIENCE))["text"] == "the next message"
+
+
+def test_ticket_of_another_game_is_refused(game_server, ada_elsewhere):
+    """Of the demo's chat, each app of the community is an app for it."""
+    with game_server.connection() as (guest, nonce):
+        guest.send(ada_elsewhere.ticket(game_server.address, nonce))
+        if game_server.knows_apps:
+            assert wait_for_end(guest) == (1008, "ticket of another game")
+        else:
+            wait_until_inside(guest)
 
 
 def test_guest_without_a_ticket_is_dropped(game_server):

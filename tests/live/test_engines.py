@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import requests
+from PIL import Image
 from programs import logging_program
 from waiting import wait_until
 
@@ -79,19 +81,23 @@ class GodotGame(NativeGame):
         return [text.split()[-1] for text in texts if text.startswith("Open this page: ")]
 
 
-def write_pygame(folder: Path, server: RunningServer, client_id: str) -> list[str]:
-    """Write the program of pygame.md, and a browser that notes addresses; return its command."""
-    (folder / "game.py").write_text(read_program("pygame.md", "game.py", server, client_id))
+def write_pygame(
+    folder: Path, server: RunningServer, client_id: str, program: str = "game.py"
+) -> list[str]:
+    """Write a program of pygame.md, and a browser that notes addresses; return its command."""
+    (folder / "game.py").write_text(read_program("pygame.md", program, server, client_id))
     browser = folder / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s\\n" "$1" >> opened\n')
     browser.chmod(0o755)
     return [sys.executable, str(HERE / "watch_pygame.py"), "game.py"]
 
 
-def write_godot(folder: Path, server: RunningServer, client_id: str) -> list[str]:
-    """Write the program of godot.md for Godot 3; return its command."""
+def write_godot(
+    folder: Path, server: RunningServer, client_id: str, program: str = "godot3.gd"
+) -> list[str]:
+    """Write a program of godot.md for Godot 3; return its command."""
     (folder / "project.godot").write_text("config_version=4\n")
-    (folder / "game.gd").write_text(read_program("godot.md", "godot3.gd", server, client_id))
+    (folder / "game.gd").write_text(read_program("godot.md", program, server, client_id))
     (folder / "watch.gd").write_text((HERE / "watch_godot.gd").read_text())
     return ["godot3-server", "--path", str(folder), "--script", "watch.gd"]
 
@@ -107,11 +113,18 @@ def native_game(
     kind, write = request.param
     client = server.add_client("Space Game", "http://127.0.0.1/callback", public=True)
     command = write(tmp_path, server, client["client_id"])
+    with running_game(kind, command, tmp_path) as game:
+        yield game
+
+
+@contextmanager
+def running_game(kind: type[NativeGame], command: list[str], folder: Path) -> Iterator[NativeGame]:
+    """Run a game, and press its sign-in button."""
     # Sound libraries keep files in XDG_RUNTIME_DIR; without it in /tmp.
-    own = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    own = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
     own |= {"SDL_VIDEODRIVER": "dummy", "BROWSER": "./browser"}
-    with logging_program(command, tmp_path, **own) as (process, _):
-        game = kind(tmp_path, process)
+    with logging_program(command, folder, **own) as (process, _):
+        game = kind(folder, process)
         game.press()
         yield game
 
@@ -153,3 +166,53 @@ def test_native_game_refuses_another_state_and_waits(
     assert not native_game.shows("You are not signed in.")
     follow(page)
     native_game.wait_for(lambda: native_game.shows("Hello, ada!"))
+
+
+# -- without a browser (RFC 8628) ----------------------------------------------------------------
+
+DEVICE_PROGRAMS = [
+    (NativeGame, write_pygame, "device.py"),
+    pytest.param((GodotGame, write_godot, "godot3_device.gd"), marks=GODOT),
+]
+
+
+@pytest.fixture(params=DEVICE_PROGRAMS, ids=["pygame", "godot"])
+def device_game(
+    request: pytest.FixtureRequest, server: RunningServer, tmp_path: Path
+) -> Iterator[NativeGame]:
+    """Each game that shows a code."""
+    kind, write, program = request.param
+    client = server.add_client("Space Console", public=True, device=True)
+    command = write(tmp_path, server, client["client_id"], program)
+    with running_game(kind, command, tmp_path) as game:
+        yield game
+
+
+def type_code(game: NativeGame, browser: FormBrowser) -> Page:
+    """Open the address that the game shows, and type its code; return the page that asks."""
+    game.wait_for(lambda: game.shows("and type "))
+    shown = "\n".join(game.frames()[-1]["texts"])
+    address, user_code = re.fullmatch(r"Open (\S+)\nand type (\S+)", shown).groups()
+    assert address == f"{browser.server_address}/device"
+    page = browser.press(browser.open(address), "Sign in", name="ada", password=PASSWORD)
+    return browser.press(page, "Continue", user_code=user_code)
+
+
+def test_game_without_a_browser_shows_qr_code_name_and_picture(
+    device_game: NativeGame, form_browser: FormBrowser
+):
+    page = type_code(device_game, form_browser)
+    device_game.wait_for(lambda: device_game.frames()[-1]["picture"])
+    picture = Image.open(device_game.folder / device_game.frames()[-1]["picture"]).convert("L")
+    black, white = (picture.histogram()[shade] for shade in (0, 255))
+    assert min(black, white) > 20_000  # of the QR code
+    form_browser.press(page, "Allow")
+    device_game.wait_for(lambda: device_game.shows("Hello, ada!"))
+    device_game.wait_for(device_game.shows_picture)
+
+
+def test_game_without_a_browser_says_that_the_player_cancelled(
+    device_game: NativeGame, form_browser: FormBrowser
+):
+    form_browser.press(type_code(device_game, form_browser), "Cancel")
+    device_game.wait_for(lambda: device_game.shows("You are not signed in."))

@@ -19,6 +19,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
+from identity.clients import DEVICE_GRANT
 from identity.context import base_url
 from identity.device import TESTER, signs_in_on_devices
 from identity.oauth import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
@@ -69,6 +70,11 @@ class Trial:
     def device_code(self) -> str | None:
         return self.response.get("device_code")
 
+    @property
+    def stage(self) -> str:
+        """Where the page stands, by what the test waits for."""
+        return "exchange" if self.code else "poll" if self.device_code else "start"
+
 
 class Message(NamedTuple):
     """A request or a response as the page shows it: its first line, then names and values."""
@@ -90,17 +96,13 @@ def shorten(secret: str) -> str:
     return f"{scheme}{secret[:4] if len(secret) >= SHORTEST_SHOWN else ''}…"
 
 
-def find_trial(client: Client, of_device: bool = False) -> Trial | None:
-    """Return the session's test of this client, None if there is none or it is too old.
-
-    It is one of the code grant, or `of_device` (pages.device_tester).
-    """
+def find_trial(client: Client) -> Trial | None:
+    """Return the session's test of this client, None if there is none or it is too old."""
     kept = session.get("trial", {})
     if kept.get("client_id") != client.id:
         return None
     trial = Trial(**kept)
-    is_current = abs(now_ms() - trial.started) <= TEST_MAX_AGE
-    return trial if is_current and (trial.device_code is not None) == of_device else None
+    return trial if abs(now_ms() - trial.started) <= TEST_MAX_AGE else None
 
 
 def parameters_of(client: Client, trial: Trial) -> dict[str, str]:
@@ -110,9 +112,13 @@ def parameters_of(client: Client, trial: Trial) -> dict[str, str]:
 
 
 def messages_of(client: Client, trial: Trial | None) -> list[list[Message]]:
-    """Return the messages through the browser, so far: one list for each step of the page."""
+    """Return the messages before the token request: one list for each step of the page."""
     if trial is None or not trial.response:
         return []
+    if trial.device_code:
+        sent = {"client_id": client.id, "scope": trial.scope}
+        asked = make_message(f"POST {base_url()}/oauth/device", sent)
+        return [[asked, make_message("200 OK", trial.response)], []]
     asked = make_message(f"GET {base_url()}/oauth/authorize", parameters_of(client, trial))
     returned = make_message(f"GET {tester_redirect_uri(client)}", trial.response)
     return [[asked], [returned]]
@@ -128,16 +134,19 @@ def show_page(
     trial: Trial | None = None,
     calls: list[list[Message]] | None = None,
     stage: str | None = None,
+    note: str | None = None,
 ) -> str:
     """Return the page with a test, by default the session's, its `calls` of the API, and samples.
 
-    The `stage` is "start", "exchange" or "done"; by default it depends on whether there is a code.
+    The `stage` is "start", "exchange", "poll" (of a device) or "done"; by default it depends on
+    whether there is a code.
     """
     trial = trial or find_trial(client)
     redirect_uri, scope = request.args.get("redirect_uri"), choose_scope(request.args)
     if redirect_uri not in client.redirect_uris:
         redirect_uri = next(iter(client.redirect_uris), None)
-    has_code = trial is not None and trial.code is not None and not client.disabled
+    has_device = signs_in_on_devices(client)
+    has_code_grant = bool(client.redirect_uris or client.game_url) or not has_device
     return render_page(
         "try.html",
         player,
@@ -149,10 +158,14 @@ def show_page(
         problems=problems or refusal_of(trial),
         chosen={"redirect_uri": redirect_uri, "scope": scope},
         link=redirect_uri and link_and_exchange(client, redirect_uri, scope),
-        samples=samples_of(client, redirect_uri, scope),
+        samples=samples_of(client, redirect_uri, scope) if has_code_grant else [],
         warning=warn_unencrypted([redirect_uri or ""]),
-        stage=stage or ("exchange" if has_code else "start"),
-        has_device=signs_in_on_devices(client),
+        stage=stage or (trial.stage if trial and not client.disabled else "start"),
+        note=note,
+        has_device=has_device,
+        has_code_grant=has_code_grant,
+        by_device=trial.device_code is not None if trial else not has_code_grant,
+        device_grant=DEVICE_GRANT,
     )
 
 
@@ -171,18 +184,10 @@ def refusal_of(trial: Trial | None) -> dict[str, str]:
     return {"form": AUTHORIZATION_ADVICE.get(error, usual)}
 
 
-def has_page(client: Client) -> bool:
-    """Return True if a browser can come back to this client."""
-    return bool(client.redirect_uris or client.game_url)
-
-
 @tester.get("/developer/<client_id>/try")
-def show_test(client_id: str) -> str | Response:
+def show_test(client_id: str) -> str:
     """Show the test in progress; `redirect_uri` and `scope` in the query are for the samples."""
-    player, client = find_own_client(client_id)
-    if signs_in_on_devices(client) and not has_page(client):
-        return redirect(f"/developer/{client.id}/try/device")
-    return show_page(player, client, {})
+    return show_page(*find_own_client(client_id), {})
 
 
 # -- 1 and 2: through the browser (RFC 6749 4.1.1 and 4.1.2) ------------------------------------

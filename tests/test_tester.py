@@ -413,21 +413,21 @@ def test_app_without_a_redirect_uri_can_be_tested(adas_browser, store, ada, anyo
 # -- an app that signs in on another device ------------------------------------------------------
 
 
+COMMANDS = ("device", "poll", "whois")
+
+
 class DeviceTryPage(TryPage):
     """The page that tests signing in on another device."""
 
-    def __init__(self, browser: Browser, program: Program) -> None:
-        super().__init__(browser, program)
-        self.path += "/device"
-
     def start(self, **form: str) -> str:
         """Press Start; return the user code."""
-        assert super().start(**form) == self.path
+        answer = self.browser.post(f"{self.path}/device", data=form)
+        assert (answer.status_code, answer.location) == (303, self.path)
         return parse(self.open()).select_one(".user-code").text
 
     def poll(self) -> TestResponse:
         """Press the button that asks for the token."""
-        return self.browser.post(f"{self.path}/token")
+        return self.browser.post(f"{self.path}/device/token")
 
     def answer(self, user_code: str, decision: str = "allow", browser: Browser | None = None):
         """Type the code at /device and decide; return the response to the last press."""
@@ -549,7 +549,7 @@ def test_refused_device_request_is_explained(device_tester, store):
     form = {"client_id": device_tester.program.id}
     for _ in range(REQUESTS):
         device_tester.program.http.post("/oauth/device", data=form)
-    page = device_tester.browser.post(device_tester.path)
+    page = device_tester.browser.post(f"{device_tester.path}/device")
     assert (page.status_code, device_tester.kept()) == (429, {})
     assert problems_of(page)["form"].startswith("The site refused the request: ")
 
@@ -557,28 +557,36 @@ def test_refused_device_request_is_explained(device_tester, store):
 def test_device_tester_is_for_those_who_manage_the_app(device_tester, bob, open_browser):
     browser = open_browser()
     for status in (303, 403):
-        answers = [browser.post(device_tester.path + each) for each in POSTS]
-        answers.append(browser.get(device_tester.path))
+        answers = [browser.post(f"{device_tester.path}/device{each}") for each in POSTS]
         assert {each.status_code for each in answers} == {status}
         browser.sign_in("Bob")
 
 
 def test_each_way_of_signing_in_has_its_test(make_tester, device_tester, store):
     """An app for devices alone has no other; the tests of an app with both replace each other."""
-    alone = device_tester.browser.get(device_tester.path.removesuffix("/device"))
-    assert (alone.status_code, alone.location) == (302, device_tester.path)
-    assert ">With a browser<" not in device_tester.open().text
+
+    def buttons(page: TestResponse) -> list[tuple[str, str | None]]:
+        return [
+            (each.text, each.get("formaction")) for each in parse(page).select("section button")
+        ]
+
+    alone = device_tester.open()
+    assert buttons(alone) == [("Start", f"{device_tester.path}/device")]
+    assert code_blocks(alone).keys() == {f"Copy {each} command" for each in COMMANDS}
     tester = make_tester("public")
     assert "/try/device" not in tester.open().text
     both = DeviceTryPage(tester.browser, tester.program)
-    assert both.open().status_code == 404
+    page = both.browser.post(f"{both.path}/device")
+    assert (page.status_code, both.kept()) == (400, {})
+    assert "is not registered for signing in on another device" in problems_of(page)["form"]
     with store.clients.edit(tester.program.id) as client:
         client.device = True
-    assert f'href="{both.path}"' in tester.open().text
-    assert f'href="{tester.path}"' in both.open().text
+    without = ("Start without a browser", f"{both.path}/device")
+    assert buttons(both.open())[:2] == [("Start", None), without]
     both.start()
     assert EXCHANGE not in tester.open().text
     assert problems_of(tester.exchange()) == {"form": NO_CODE}
+    both.start()
     tester.allow()
     assert problems_of(both.poll()) == {"form": NO_CODE}
     assert EXCHANGE in tester.open().text

@@ -390,7 +390,7 @@ NOT_STAMPED = {
     "/sign-in/passkey": "the browser asks the player: tests/live/test_passkeys_browser.py",
     "/sign-in/passkey/options": "sent by a script, and changes nothing",
     "/developer/<client_id>/try/token": "ends a test that the player started and allowed",
-    "/developer/<client_id>/try/device": "leads to the device page, which counts no press so early",
+    "/developer/<client_id>/try/device": "shows a code; the device page counts no press that early",
     "/developer/<client_id>/try/device/token": "ends a test that the player started and allowed",
 } | dict.fromkeys(
     (

@@ -27,7 +27,7 @@ def test_player_types_a_code_and_decides(server: RunningServer, browse, scheme: 
     code.fill("BBBB-BBBB")
     code.press("Enter")
     expect(page.locator(".problem")).to_have_text(
-        "We don't know this code. Compare it with your device."
+        "We don't know this code. Compare it with your device, or start again there."
     )
     check_page(page, has_problem=True)
     code.fill(response.json()["user_code"].lower())

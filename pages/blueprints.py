@@ -6,7 +6,6 @@ from pages.admin_players import admin_players
 from pages.chat import chat
 from pages.developer import developer
 from pages.device import device
-from pages.device_tester import device_tester
 from pages.discovery import discovery
 from pages.documentation import documentation
 from pages.files import files
@@ -39,4 +38,4 @@ BLUEPRINTS = [
     reports,
 ]
 BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
-BLUEPRINTS += [passkeys, games, developer, device, documentation, tester, device_tester, discovery]
+BLUEPRINTS += [passkeys, games, developer, device, documentation, tester, discovery]

@@ -4,6 +4,10 @@ Here this site is a client of itself. It redirects the browser to /oauth/authori
 URI of its own (`tester_redirect_uri`), checks the response, and sends the token and whois requests
 through the WSGI application, so the real endpoints answer with their real limits. The test is kept
 in the session, one at a time. A client secret is used for one request and never kept.
+
+In the test of a device (RFC 8628) the page is the program without a browser: it shows the user
+code, and each press of a button is one poll. The request names its tester, so nobody else can
+answer it.
 """
 
 import hmac
@@ -19,7 +23,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
-from identity.clients import DEVICE_GRANT
+from identity.clients import CODE_FIELDS, CODE_GRANT, DEVICE_GRANT
 from identity.context import base_url
 from identity.device import TESTER, signs_in_on_devices
 from identity.oauth import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
@@ -63,17 +67,13 @@ class Trial:
     response: dict[str, str] = field(default_factory=dict)
 
     @property
-    def code(self) -> str | None:
-        return self.response.get("code")
-
-    @property
-    def device_code(self) -> str | None:
-        return self.response.get("device_code")
+    def by_device(self) -> bool:
+        return "device_code" in self.response
 
     @property
     def stage(self) -> str:
         """Where the page stands, by what the test waits for."""
-        return "exchange" if self.code else "poll" if self.device_code else "start"
+        return "exchange" if "code" in self.response else "poll" if self.by_device else "start"
 
 
 class Message(NamedTuple):
@@ -115,7 +115,7 @@ def messages_of(client: Client, trial: Trial | None) -> list[list[Message]]:
     """Return the messages before the token request: one list for each step of the page."""
     if trial is None or not trial.response:
         return []
-    if trial.device_code:
+    if trial.by_device:
         sent = {"client_id": client.id, "scope": trial.scope}
         asked = make_message(f"POST {base_url()}/oauth/device", sent)
         return [[asked, make_message("200 OK", trial.response)], []]
@@ -138,8 +138,7 @@ def show_page(
 ) -> str:
     """Return the page with a test, by default the session's, its `calls` of the API, and samples.
 
-    The `stage` is "start", "exchange", "poll" (of a device) or "done"; by default it depends on
-    whether there is a code.
+    The `stage` is "done", or one of the test's, which is the default. A `note` says how it goes on.
     """
     trial = trial or find_trial(client)
     redirect_uri, scope = request.args.get("redirect_uri"), choose_scope(request.args)
@@ -164,7 +163,7 @@ def show_page(
         note=note,
         has_device=has_device,
         has_code_grant=has_code_grant,
-        by_device=trial.device_code is not None if trial else not has_code_grant,
+        by_device=trial.by_device if trial else not has_code_grant,
         device_grant=DEVICE_GRANT,
     )
 
@@ -231,50 +230,69 @@ def take_response(client_id: str) -> Response | tuple:
     return redirect(f"/developer/{client.id}/try", 303)
 
 
+@tester.post("/developer/<client_id>/try/device")
+@form_view(find_own_client, show_page)
+def start_device_test(player: User, client: Client) -> Response:
+    """Ask for a code as a device does (RFC 8628 3.1), in place of an earlier test."""
+    session.pop("trial", None)
+    if client.disabled:
+        raise FormRefused({"form": DISABLED}, 409)
+    trial = Trial(client.id, choose_scope(request.form), started=now_ms())
+    form = {"client_id": client.id, "scope": trial.scope}
+    _, status, trial.response = call_api("POST", "/oauth/device", form=form, tester=player.id)
+    if status != HTTPStatus.OK:
+        problem = f"The site refused the request: {trial.response['error_description']}"
+        raise FormRefused({"form": problem}, status)
+    session["trial"] = asdict(trial)
+    return redirect(f"/developer/{client.id}/try", 303)
+
+
 # -- 3 and 4: between the app and this site (RFC 6749 4.1.3, RFC 6750 2.1) ----------------------
 
 
-@tester.post("/developer/<client_id>/try/token")
-def finish_test(client_id: str) -> str | tuple:
-    """Exchange the code, ask who the player is, and end the grant before the page is sent."""
+@tester.post("/developer/<client_id>/try/token", defaults={"grant_type": CODE_GRANT})
+@tester.post("/developer/<client_id>/try/device/token", defaults={"grant_type": DEVICE_GRANT})
+def finish_test(client_id: str, grant_type: str) -> str | tuple:
+    """Exchange the code, ask who the player is, and end the grant before the page is sent.
+
+    With a device code this is one poll: the test goes on until the player has decided.
+    """
     player, client = find_own_client(client_id)
     trial = find_trial(client)
-    if client.disabled or trial is None or trial.code is None:
+    if client.disabled or trial is None or CODE_FIELDS[grant_type] not in trial.response:
         problem = DISABLED if client.disabled else NO_CODE
         return show_page(player, client, {"form": problem}), 409
-    exchange, status, body = exchange_code(client, trial)
-    problems = explain_refusal(client, status, body.get("message", ""))
+    form = token_form(client, trial, grant_type)
+    exchange, status, body = call_api("POST", "/api/oauth/token", form=form)
+    message = body.get("message", "")
+    if message in STILL_WAITING:
+        return show_page(player, client, {}, trial, [exchange], note=STILL_WAITING[message])
+    problems = explain_refusal(client, status, message)
     if status in CAN_RETRY:
         return show_page(player, client, problems, trial, [exchange]), status
     del session["trial"]
+    acts = acts_of(player)
     if status != HTTPStatus.OK:
-        acts_of(player).end_test(player.id, client.id, has_token=False)
+        acts.end_test(player.id, client.id, has_token=False)
         return show_page(player, client, problems, trial, [exchange], stage="start"), status
-    look_up, problems = use_token(player, client, body["access_token"])
+    bearer = {"Authorization": f"Bearer {body['access_token']}"}
+    look_up, status, _ = call_api("GET", f"/api/oauth/whois?client_id={client.id}", headers=bearer)
+    acts.end_test(player.id, client.id, has_token=True)
+    problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
     return show_page(player, client, problems, trial, [exchange, look_up], stage="done")
 
 
-def use_token(player: User, client: Client, token: str) -> tuple[list[Message], dict[str, str]]:
-    """Ask who the player is, and end the grant; return the messages, and the problem if any."""
-    bearer = {"Authorization": f"Bearer {token}"}
-    look_up, status, _ = call_api("GET", f"/api/oauth/whois?client_id={client.id}", headers=bearer)
-    acts_of(player).end_test(player.id, client.id, has_token=True)
-    return look_up, {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
-
-
-def exchange_code(client: Client, trial: Trial) -> tuple[list[Message], int, dict]:
-    """Send the token request of a test; return its messages, and the response as `call_api`."""
-    form = {
-        "grant_type": "authorization_code",
-        "code": trial.code,
-        "client_id": client.id,
-        "redirect_uri": tester_redirect_uri(client),
-    }
+def token_form(client: Client, trial: Trial, grant_type: str) -> dict[str, str]:
+    """Return the parameters of a test's token request."""
+    name = CODE_FIELDS[grant_type]
+    form = {"grant_type": grant_type, name: trial.response[name], "client_id": client.id}
+    if grant_type == CODE_GRANT:
+        form["redirect_uri"] = tester_redirect_uri(client)
     if not client.public:
         form["client_secret"] = request.form.get("client_secret", "").strip()
     if trial.verifier:
         form["code_verifier"] = trial.verifier
-    return call_api("POST", "/api/oauth/token", form=form)
+    return form
 
 
 def call_api(
@@ -313,6 +331,15 @@ AUTHORIZATION_ADVICE = {  # by the error code of the redirect
     "server_error": (
         "The site can't give you a code right now. It gives up to 60 a minute. Wait a minute, then "
         "start again."
+    ),
+}
+STILL_WAITING = {  # by the message of a poll after which a program asks again
+    "authorization_pending": (
+        "The player has not decided yet. Your app waits for the interval, and asks again."
+    ),
+    "slow_down": (
+        "You asked again within the interval. The player has not decided yet; your app waits "
+        "5 seconds longer from now on."
     ),
 }
 WHOIS_REFUSED = "The token has ended already: perhaps you removed this app's access. Start again."

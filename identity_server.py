@@ -110,7 +110,7 @@ from identity.tickets import check_ticket, issue_ticket
 from pages.blueprints import BLUEPRINTS
 from pages.errors import ERROR_HANDLERS, show_bad_request
 from pages.games import find_game, preview_of_game, require_game
-from pages.rendering import load_templates, render_page, shared_with_app
+from pages.rendering import load_templates, render_consent_page, render_page
 from storage import Storage, open_storage
 from storage.errors import (
     CodeSpent,
@@ -231,16 +231,15 @@ def show_consent_page(
     # Bound to the session: nobody can have their own request approved by another player.
     bound = {"session": session["id"], "shown": now_ms()}
     signed = serializer("consent").dumps({**asdict(auth_request), **bound})
-    page = render_page(
+    page = render_consent_page(
         "consent.html",
         player,
-        client=client,
-        owner=name_owner(get_storage(), client),
+        client,
+        auth_request.scope,
         destination=destination_of(auth_request.redirect_uri),
         is_popup=auth_request.response_mode == WEB_MESSAGE,
         on_device=not client.remembers_consent(auth_request.redirect_uri),
         remembered=not is_test(client, auth_request),
-        shared=shared_with_app(player, auth_request.scope),
         request_field=signed,
         again=auth_request.address,
         problems={"form": problem} if problem else {},

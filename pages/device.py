@@ -22,13 +22,12 @@ from identity.limits import (
     limits_of_address,
     refund_attempts,
 )
-from identity.naming import name_owner
 from identity.responses import ANY_ORIGIN, NO_STORE, storage_http_error
 from identity.sessions import require_player
 from identity.signing import serializer
 from identity.stamps import check_age
 from pages import forms
-from pages.rendering import render_page, shared_with_app
+from pages.rendering import render_consent_page, render_page
 from storage.errors import CodeSpent, NoSuchCode, StorageFailed
 from storage.records import Client, DeviceRequest, User, now_ms
 
@@ -107,14 +106,14 @@ def decision_page(
 ) -> str:
     """Return the page that asks the player; its request is signed for this session."""
     signed = serializer("device decision").dumps([user_code, session["id"], now_ms()])
-    return render_page(
-        "device.html",
+    return render_consent_page(
+        "device_consent.html",
         player,
-        client=client,
-        owner=name_owner(get_storage(), client),
+        client,
+        asked.scope,
         remembered=asked.tester is None,
-        shared=shared_with_app(player, asked.scope),
-        shown_code=flow.show_user_code(user_code),
+        user_code=flow.show_user_code(user_code),
+        again=flow.complete_uri("", user_code),
         age=format_age(asked.issued),
         is_page=not asked.network,
         is_near=asked.network == client_address(request.remote_addr),

@@ -10,13 +10,14 @@ from identity.claims import given_email
 from identity.context import base_url, get_storage, mail_is_on
 from identity.formatting import DATE, DAY, format_age, format_time
 from identity.look import read_look
+from identity.naming import name_owner
 from identity.oauth import JOIN, find_pending_authorization, redirect_targets
 from identity.reports import count_waiting
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
 from pages.files import cover_address, picture_address
 from storage.errors import StorageError
-from storage.records import User, now_ms
+from storage.records import Client, User, now_ms
 from storage.rules import REPORT_REASONS
 from storage.site_records import Look
 
@@ -130,13 +131,20 @@ def unread_notices(player: User) -> list[str]:
     return [*filter(None, told), *(each.text for each in unread)]
 
 
-def shared_with_app(player: User, scope: list[str]) -> dict:
-    """Return what pages that ask for consent say of these scopes; None for what is not shared."""
-    return {
-        "email": given_email(player, mail_is_on()) if "email" in scope else None,
-        "groups": player.groups if "groups" in scope else None,
-        "joins": JOIN in scope,
-    }
+def render_consent_page(
+    template: str, player: User, client: Client, scope: list[str], **values
+) -> str:
+    """Return a page that asks the player to allow a client these scopes."""
+    return render_page(
+        template,
+        player,
+        client=client,
+        owner=name_owner(get_storage(), client),
+        email=given_email(player, mail_is_on()) if "email" in scope else None,
+        groups=player.groups if "groups" in scope else None,
+        joins=JOIN in scope,
+        **values,
+    )
 
 
 def render_guest_page(

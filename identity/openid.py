@@ -41,46 +41,30 @@ def issue_id_token(
     code: AuthorizationCode, user: User, access_token: str, api_request: ApiRequest
 ) -> str:
     """Return the ID token for a code and the access token beside it. Raises StorageError."""
-    store, issuer, now = api_request.storage, api_request.base_url, now_ms() // 1000
+    store, issuer = api_request.storage, api_request.base_url
     claims = {
-        "iss": issuer,
         "sub": str(user.id),
         "aud": code.client_id,
-        "exp": now + ID_TOKEN_MAX_AGE,
-        "iat": now,
         "auth_time": code.auth_time // 1000,
         "at_hash": digest_of(access_token, length=16),  # OpenID Connect Core 3.1.3.6
         "amr": ["pwd"],  # RFC 8176
     }
     claims |= {"nonce": code.nonce} if code.nonce else {}
     claims |= id_token_claims(user, code.scope, store, issuer, api_request.mail)
-    return _sign(claims, store, ID_TOKEN_TYPE)
+    return issue_jwt(api_request, claims, ID_TOKEN_TYPE, ID_TOKEN_MAX_AGE)
 
 
-def issue_join_token(
-    api_request: ApiRequest, user: User, client_id: str, server: str, nonce: str, max_age: int
-) -> str:
-    """Return a join ticket as a JWT, for `max_age` seconds. Raises StorageError."""
-    now = now_ms() // 1000
-    claims = {
-        "iss": api_request.base_url,
-        "sub": str(user.id),
-        "aud": server,
-        "exp": now + max_age,
-        "iat": now,
-        "client_id": client_id,
-        "name": user.name,
-    }
-    claims |= {"nonce": nonce} if nonce else {}
-    return _sign(claims, api_request.storage, "join+jwt")
+def issue_jwt(api_request: ApiRequest, claims: dict, kind: str, max_age: int) -> str:
+    """Return the claims as a JWT (RFC 7519), signed with RS256, for `max_age` seconds.
 
-
-def _sign(claims: dict, store: Storage, kind: str) -> str:
-    """Return the claims as a JWT (RFC 7519) of a `kind` (RFC 8725 3.11), signed with RS256."""
+    The `kind` is its `typ`: none passes for another (RFC 8725 3.11). Raises StorageError.
+    """
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    key = signing_key(store)
+    now = now_ms() // 1000
+    claims = {"iss": api_request.base_url, "iat": now, "exp": now + max_age, **claims}
+    key = signing_key(api_request.storage)
     header = {"alg": "RS256", "typ": kind, "kid": key.id}
     parts = (encode_base64(COMPACT_JSON.encode(each).encode()) for each in (header, claims))
     signed = b".".join(parts)

@@ -7,6 +7,8 @@ import functools
 import ipaddress
 import re
 
+from identity.oauth import InvalidRequest
+
 LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){LABEL}(?:\.{LABEL})*")  # RFC 1035 2.3.4
 # Browsers and C libraries read 127.1 and 0x7f000001 as IPv4 addresses, each in its own way.
@@ -15,22 +17,18 @@ PORT = re.compile(r"[1-9][0-9]{0,4}")
 USAGE = "like play.example.org:30000, 192.0.2.1:30000 or [2001:db8::1]:30000"
 
 
-class BadAddress(ValueError):
-    """Not the address of a game server; the text says how to write it."""
-
-
 @functools.lru_cache(maxsize=1024)
 def normal_address(text: str) -> str:
-    """Return the one form of an address `host:port`. Raises BadAddress.
+    """Return the one form of an address `host:port`. Raises InvalidRequest.
 
     Names that are not ASCII are refused, because libraries disagree on whose they are: Python's
     codec `idna` takes faß.de for fass.de, browsers take it for xn--fa-hia.de.
     """
     if not text.isascii():
-        raise BadAddress("write the server's name in ASCII: as xn--...")
+        raise InvalidRequest("write the server's name in ASCII: as xn--...")
     host, _, port = text.lower().rpartition(":")
     if not PORT.fullmatch(port) or int(port) > 65535:
-        raise BadAddress(f"write the server as host:port, {USAGE}")
+        raise InvalidRequest(f"write the server as host:port, {USAGE}")
     return f"{_normal_host(host.removesuffix('.'))}:{port}"
 
 
@@ -42,7 +40,7 @@ def _normal_host(host: str) -> str:
         if NUMERIC_HOST.fullmatch(host):
             return str(ipaddress.IPv4Address(host))
     except ValueError:
-        raise BadAddress(f"the server's IP address is malformed: write it {USAGE}") from None
+        raise InvalidRequest(f"the server's IP address is malformed: write it {USAGE}") from None
     if not HOST_NAME.fullmatch(host):
-        raise BadAddress(f"the server's name is malformed: write it {USAGE}")
+        raise InvalidRequest(f"the server's name is malformed: write it {USAGE}")
     return host

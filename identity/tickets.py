@@ -9,7 +9,6 @@ knows whether it was used.
 """
 
 import re
-from typing import NoReturn
 
 from flask import abort
 from itsdangerous import BadSignature, SignatureExpired
@@ -19,9 +18,9 @@ from identity.clients import read_token_parameters, single_parameters
 from identity.fast_path import ApiRequest
 from identity.grants import read_bearer_token, read_token_holder
 from identity.oauth import JOIN, InvalidRequest
-from identity.openid import issue_join_token
+from identity.openid import issue_jwt
 from identity.responses import NO_STORE, JsonResponse, TokenRefused
-from identity.server_addresses import BadAddress, normal_address
+from identity.server_addresses import normal_address
 from identity.signing import serializer
 from storage.errors import NoSuchUser
 from storage.records import User
@@ -49,8 +48,11 @@ def issue_ticket(api_request: ApiRequest) -> JsonResponse:
         raise InvalidRequest("no app has this client id; an address has a port: host:port")
     if nonce and not NONCE.fullmatch(nonce):
         raise InvalidRequest("nonce is longer than 128 characters, or not printable ASCII")
-    if form.get("format"):
-        ticket = issue_jwt(api_request, form["format"], user, claims["client"], server, nonce)
+    if "format" in form:
+        require_jwt(api_request, form["format"], server)
+        joining = {"sub": str(user.id), "name": user.name, "client_id": claims["client"]}
+        joining |= {"aud": server, "nonce": nonce} if nonce else {"aud": server}
+        ticket = issue_jwt(api_request, joining, "join+jwt", TICKET_MAX_AGE)
     else:  # a list: the names of five members would make it half as long again
         groups = claims.get("groups", ())
         values = user.id, claims["client"], claims["grant"], server, nonce, *groups
@@ -60,15 +62,12 @@ def issue_ticket(api_request: ApiRequest) -> JsonResponse:
     )
 
 
-def issue_jwt(
-    api_request: ApiRequest, form: str, user: User, client_id: str, server: str, nonce: str
-) -> str:
-    """Return a ticket as a JWT. Raises InvalidRequest."""
-    if form != "jwt" or not api_request.openid:
+def require_jwt(api_request: ApiRequest, format_name: str, server: str) -> None:
+    """Raise InvalidRequest unless a ticket for this server can have this format, a JWT."""
+    if format_name != "jwt" or not api_request.openid:
         raise InvalidRequest("format must be jwt, and needs OpenID Connect to be on")
     if ":" not in server:  # RFC 8725 3.12: it would look like an ID token for that client
         raise InvalidRequest("a ticket as a JWT is for host:port, not for a client id")
-    return issue_join_token(api_request, user, client_id, server, nonce, TICKET_MAX_AGE)
 
 
 def check_ticket(api_request: ApiRequest) -> JsonResponse:
@@ -87,26 +86,26 @@ def check_ticket(api_request: ApiRequest) -> JsonResponse:
     try:
         values = serializer(PURPOSE, store).loads(form.get("ticket", ""), TICKET_MAX_AGE)
     except SignatureExpired:
-        refuse(f"this ticket is older than {TICKET_MAX_AGE} seconds")
+        abort(401, f"this ticket is older than {TICKET_MAX_AGE} seconds")
     except BadSignature:
-        refuse("this is not a ticket of this site")
+        abort(401, "this is not a ticket of this site")
     user_id, client_id, grant_id, server, nonce, *groups = values
     if server not in servers:
-        refuse("this ticket is for another server")
+        abort(401, "this ticket is for another server")
     if nonce != form.get("nonce", ""):
         both = nonce and "nonce" in form
-        refuse("this ticket has another nonce" if both else "ticket or request has no nonce")
+        abort(401, "this ticket has another nonce" if both else "ticket or request has no nonce")
     try:
         user, profile = store.users.read_from(user_id, player_and_profile)
     except NoSuchUser:
-        refuse("this account was deleted")
+        abort(401, "this account was deleted")
     if user.suspended:
-        refuse("this player is suspended")
+        abort(401, "this player is suspended")
     grant = user.grants.get(client_id)
     if grant is None or grant.id != grant_id:
-        refuse("the player's app lost its access")
+        abort(401, "the player's app lost its access")
     if groups and set(groups).isdisjoint(user.groups):
-        refuse("the player's app is not for this player")
+        abort(401, "the player's app is not for this player")
     return JsonResponse(b'%b, "client_id": "%b"}' % (profile[:-1], client_id.encode()), NO_STORE)
 
 
@@ -117,14 +116,4 @@ def player_and_profile(user: User) -> tuple[User, bytes]:
 
 def normal_server(text: str) -> str:
     """Return the one form of a server: of its address, or its client id. Raises InvalidRequest."""
-    if CLIENT_ID.fullmatch(text):
-        return text
-    try:
-        return normal_address(text)
-    except BadAddress as error:
-        raise InvalidRequest(str(error)) from None
-
-
-def refuse(reason: str) -> NoReturn:
-    """Raise Unauthorized."""
-    abort(401, reason)
+    return text if CLIENT_ID.fullmatch(text) else normal_address(text)

@@ -10,7 +10,8 @@ import pytest
 from conftest import on_each_backend
 
 from identity.clients import FORM_TYPE
-from identity.server_addresses import BadAddress, normal_address
+from identity.oauth import InvalidRequest
+from identity.server_addresses import normal_address
 from identity.settings import ROOT
 from storage.records import MODERATOR, Suspension, now_ms
 
@@ -232,7 +233,7 @@ def test_addresses_have_the_form_of_the_table(subtests):
             if form:
                 assert normal_address(sent) == normal_address(form) == form
             else:
-                with pytest.raises(BadAddress):
+                with pytest.raises(InvalidRequest):
                     normal_address(sent)
 
 
@@ -248,7 +249,7 @@ def test_addresses_have_the_form_of_the_table(subtests):
     ],
 )
 def test_malformed_address_is_refused(text):
-    with pytest.raises(BadAddress):
+    with pytest.raises(InvalidRequest):
         normal_address(text)
 
 

@@ -21,7 +21,8 @@ from test_uploads import encode as encode_picture
 from test_uploads import exif, swapped_profile
 
 from identity.fast_path import parse_parameters
-from identity.server_addresses import BadAddress, normal_address
+from identity.oauth import InvalidRequest
+from identity.server_addresses import normal_address
 from storage import records, site_records
 from storage.encoding import build_record, encode, record_as_dict
 from storage.errors import DamagedRecord, NotFound, PictureRefused
@@ -164,7 +165,7 @@ def test_any_token_request_body_is_400_or_401(anyone, new_address_per_request, b
 def test_any_server_address_has_one_form_or_is_refused(text):
     try:
         form = normal_address(text)
-    except BadAddress:
+    except InvalidRequest:
         return
     assert normal_address(form) == form == form.lower() and form.isascii()
 

@@ -236,13 +236,13 @@ def show_consent_page(
         player,
         client,
         auth_request.scope,
+        problem,
         destination=destination_of(auth_request.redirect_uri),
         is_popup=auth_request.response_mode == WEB_MESSAGE,
         on_device=not client.remembers_consent(auth_request.redirect_uri),
         remembered=not is_test(client, auth_request),
         request_field=signed,
         again=auth_request.address,
-        problems={"form": problem} if problem else {},
     )
     headers = security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
     return page, 400 if problem else 200, headers
@@ -575,9 +575,8 @@ def decide_game(client_id: str) -> JsonResponse:
     """Return the message with a code, or with the reason why there is none, for the game.
 
     The page sends its signed `request`, the `scope`, of which a game gets userinfo and join, and
-    `decision=allow` after the player pressed Allow.
-    Without it a player who allowed the game before is not asked again, unless it is a public
-    client's on a loopback address; another one has to be.
+    `decision=allow` after the player pressed Allow. Without it a player who allowed the game before
+    is not asked again, unless it is a public client's on a loopback address; another one has to be.
     """
     try:
         player, client, auth_request = read_game_request(client_id)

@@ -60,14 +60,9 @@ class DeviceGrantError(InvalidGrant):
         self.error = error
 
 
-def signs_in_on_devices(client: Client) -> bool:
-    """Return True if this client may sign players in on another device."""
-    return client.public and client.device
-
-
 def require_device_client(client: Client) -> None:
     """Raise UnauthorizedClient unless this client may sign players in on another device."""
-    if not signs_in_on_devices(client):
+    if not client.device:
         raise UnauthorizedClient("this client is not registered for signing in on another device")
 
 

@@ -74,7 +74,7 @@ def look_up(player: User) -> str:
         counted = count_attempts(get_storage(), limits)
     asked = read_request(user_code)
     refund_attempts(get_storage(), counted)
-    return decision_page(player, read_client(player, asked), user_code, asked, {})
+    return decision_page(player, read_client(player, asked), user_code, asked)
 
 
 def read_request(user_code: str) -> DeviceRequest:
@@ -102,7 +102,7 @@ def read_client(player: User, asked: DeviceRequest) -> Client:
 
 
 def decision_page(
-    player: User, client: Client, user_code: str, asked: DeviceRequest, problems: dict[str, str]
+    player: User, client: Client, user_code: str, asked: DeviceRequest, problem: str | None = None
 ) -> str:
     """Return the page that asks the player; its request is signed for this session."""
     signed = serializer("device decision").dumps([user_code, session["id"], now_ms()])
@@ -111,6 +111,7 @@ def decision_page(
         player,
         client,
         asked.scope,
+        problem,
         remembered=asked.tester is None,
         user_code=flow.show_user_code(user_code),
         again=flow.complete_uri("", user_code),
@@ -118,7 +119,6 @@ def decision_page(
         is_page=not asked.network,
         is_near=asked.network == client_address(request.remote_addr),
         request_field=signed,
-        problems=problems,
     )
 
 
@@ -130,7 +130,7 @@ def decide(player: User) -> Response | tuple:
     asked = read_request(user_code)
     client = read_client(player, asked)
     if problem := check_age(shown):
-        return decision_page(player, client, user_code, asked, {"form": problem}), 400
+        return decision_page(player, client, user_code, asked, problem), 400
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")

@@ -132,7 +132,7 @@ def unread_notices(player: User) -> list[str]:
 
 
 def render_consent_page(
-    template: str, player: User, client: Client, scope: list[str], **values
+    template: str, player: User, client: Client, scope: list[str], problem: str | None, **values
 ) -> str:
     """Return a page that asks the player to allow a client these scopes."""
     return render_page(
@@ -143,6 +143,7 @@ def render_consent_page(
         email=given_email(player, mail_is_on()) if "email" in scope else None,
         groups=player.groups if "groups" in scope else None,
         joins=JOIN in scope,
+        problems={"form": problem} if problem else {},
         **values,
     )
 

@@ -25,7 +25,7 @@ from werkzeug.wrappers import Response
 
 from identity.clients import CODE_FIELDS, CODE_GRANT, DEVICE_GRANT
 from identity.context import base_url
-from identity.device import TESTER, signs_in_on_devices
+from identity.device import TESTER
 from identity.oauth import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
 from pages.developer import find_own_client
 from pages.forms import FormRefused, form_view
@@ -144,8 +144,7 @@ def show_page(
     redirect_uri, scope = request.args.get("redirect_uri"), choose_scope(request.args)
     if redirect_uri not in client.redirect_uris:
         redirect_uri = next(iter(client.redirect_uris), None)
-    has_device = signs_in_on_devices(client)
-    has_code_grant = bool(client.redirect_uris or client.game_url) or not has_device
+    has_code_grant = bool(client.redirect_uris or client.game_url) or not client.device
     return render_page(
         "try.html",
         player,
@@ -161,7 +160,6 @@ def show_page(
         warning=warn_unencrypted([redirect_uri or ""]),
         stage=stage or (trial.stage if trial and not client.disabled else "start"),
         note=note,
-        has_device=has_device,
         has_code_grant=has_code_grant,
         by_device=trial.by_device if trial else not has_code_grant,
         device_grant=DEVICE_GRANT,
@@ -189,24 +187,25 @@ def show_test(client_id: str) -> str:
     return show_page(*find_own_client(client_id), {})
 
 
-# -- 1 and 2: through the browser (RFC 6749 4.1.1 and 4.1.2) ------------------------------------
+# -- 1 and 2: through the browser (RFC 6749 4.1.1 and 4.1.2), or for a device (RFC 8628 3.1) ----
+
+
+def replace_trial(client: Client) -> Trial:
+    """Return a new test, after the end of an earlier one. Raises FormRefused."""
+    session.pop("trial", None)
+    if client.disabled:
+        raise FormRefused({"form": DISABLED}, 409)
+    return Trial(client.id, choose_scope(request.form), now_ms())
 
 
 @tester.post("/developer/<client_id>/try")
 @form_view(find_own_client, show_page)
 def start_test(player: User, client: Client) -> Response:
     """Start a test, in place of an earlier one, and redirect to the authorization endpoint."""
-    session.pop("trial", None)
-    if client.disabled:
-        raise FormRefused({"form": DISABLED}, 409)
-    uses_pkce = client.needs_challenge or request.form.get("pkce") != "no"
-    trial = Trial(
-        client.id,
-        choose_scope(request.form),
-        started=now_ms(),
-        state=secrets.token_urlsafe(16),
-        verifier=secrets.token_urlsafe(32) if uses_pkce else None,
-    )
+    trial = replace_trial(client)
+    trial.state = secrets.token_urlsafe(16)
+    if client.needs_challenge or request.form.get("pkce") != "no":
+        trial.verifier = secrets.token_urlsafe(32)
     session["trial"] = asdict(trial)
     return redirect(f"/oauth/authorize?{urlencode(parameters_of(client, trial))}", 303)
 
@@ -234,10 +233,7 @@ def take_response(client_id: str) -> Response | tuple:
 @form_view(find_own_client, show_page)
 def start_device_test(player: User, client: Client) -> Response:
     """Ask for a code as a device does (RFC 8628 3.1), in place of an earlier test."""
-    session.pop("trial", None)
-    if client.disabled:
-        raise FormRefused({"form": DISABLED}, 409)
-    trial = Trial(client.id, choose_scope(request.form), started=now_ms())
+    trial = replace_trial(client)
     form = {"client_id": client.id, "scope": trial.scope}
     _, status, trial.response = call_api("POST", "/oauth/device", form=form, tester=player.id)
     if status != HTTPStatus.OK:

@@ -49,6 +49,7 @@ from identity.authorization import (
     AuthorizationRequest,
     Reply,
     asks_for_openid,
+    granted_scope,
     read_authorization_request,
     read_client_and_redirect_uri,
     read_code_challenge,
@@ -317,7 +318,7 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
         scope=auth_request.scope,
         redirect_uri=auth_request.redirect_uri,
         code_challenge=auth_request.code_challenge,
-        granted=auth_request.granted_scope,
+        granted=granted_scope(auth_request.asked_scope, auth_request.scope),
         nonce=auth_request.nonce,
         auth_time=session_start(player) if OPENID in auth_request.scope else None,
     )

@@ -76,13 +76,6 @@ class AuthorizationRequest:
         return set(self.scope) & SCOPES.keys()
 
     @property
-    def granted_scope(self) -> str | None:
-        """The scope for a response; None if all was granted that was asked for (RFC 6749 5.1)."""
-        asked = list(dict.fromkeys(self.asked_scope.split()))  # it is stored
-        granted = [each for each in asked if each in self.scope]
-        return None if granted == asked else " ".join(granted) or ALWAYS_GRANTED
-
-    @property
     def address(self) -> str:
         """The address on this server that makes the same request, for another player as well."""
         parameters = {
@@ -194,6 +187,13 @@ def read_scope(text: str, client: Client, with_openid: bool) -> list[str]:
     asked = {ALWAYS_GRANTED, *text.split(" ")} - ({"email"} if client.no_email else set())
     others = [PROFILE, OPENID] if with_openid else [PROFILE]
     return [each for each in (*SCOPES, *others) if each in asked]
+
+
+def granted_scope(asked_scope: str, scope: list[str]) -> str | None:
+    """Return the scope for a response (RFC 6749 5.1); None if it is all that was asked for."""
+    asked = list(dict.fromkeys(asked_scope.split()))  # it is stored
+    granted = [each for each in asked if each in scope]
+    return None if granted == asked else " ".join(granted) or ALWAYS_GRANTED
 
 
 def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:

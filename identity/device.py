@@ -19,7 +19,7 @@ from collections import OrderedDict
 
 from itsdangerous import BadSignature, SignatureExpired
 
-from identity.authorization import OPENID, AuthorizationRequest, read_scope
+from identity.authorization import OPENID, granted_scope, read_scope
 from identity.clients import (
     authenticate_client,
     find_named_client,
@@ -78,9 +78,9 @@ def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     require_device_client(client)
     address = api_request.environ.get("REMOTE_ADDR")
     count_attempts(store, limits_of_address(address, "device request from", REQUESTS))
-    text = form.get("scope", "")
-    scope = read_scope(text, client, api_request.openid)
-    granted = AuthorizationRequest(client.id, None, scope, None, None, None, text).granted_scope
+    asked_scope = form.get("scope", "")
+    scope = read_scope(asked_scope, client, api_request.openid)
+    granted = granted_scope(asked_scope, scope)
     user_code = "".join(secrets.choice(LETTERS) for _ in range(8))  # 34 bits
     # A page of any site can ask in its visitor's browser, and send the visitor to /device then.
     is_page = api_request.environ.get("HTTP_ORIGIN", api_request.base_url) != api_request.base_url

@@ -565,9 +565,10 @@ def test_device_tester_is_for_those_who_manage_the_app(device_tester, bob, open_
 def test_each_way_of_signing_in_has_its_test(make_tester, device_tester, store):
     """An app for devices alone has no other; the tests of an app with both replace each other."""
 
-    def buttons(page: TestResponse) -> list[tuple[str, str | None]]:
+    def buttons(page: TestResponse) -> list[tuple[str, str]]:
         return [
-            (each.text, each.get("formaction")) for each in parse(page).select("section button")
+            (each.text, each.get("formaction") or each.find_parent("form")["action"])
+            for each in parse(page).select("section button")
         ]
 
     alone = device_tester.open()
@@ -582,7 +583,7 @@ def test_each_way_of_signing_in_has_its_test(make_tester, device_tester, store):
     with store.clients.edit(tester.program.id) as client:
         client.device = True
     without = ("Start without a browser", f"{both.path}/device")
-    assert buttons(both.open())[:2] == [("Start", None), without]
+    assert buttons(both.open())[:2] == [("Start", both.path), without]
     both.start()
     assert EXCHANGE not in tester.open().text
     assert problems_of(tester.exchange()) == {"form": NO_CODE}

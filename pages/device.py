@@ -1,6 +1,6 @@
 """Where a player signs in on another device (RFC 8628 3.3), and the QR code of that address.
 
-The code in a link only fills in the form: to look codes up takes a press here, and is limited.
+A code in a link only fills in the form: looking it up takes a press here, and is limited.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def read_request(user_code: str) -> DeviceRequest:
 
 
 def read_client(player: User, asked: DeviceRequest) -> Client:
-    """Return the client that asks, which may have changed. Raises FormRefused, Forbidden."""
+    """Return the client of a request, as it is now. Raises FormRefused, Forbidden."""
     client = get_storage().clients.find(asked.client_id)
     if client is None or client.disabled or not client.device:
         raise forms.FormRefused({"form": NO_SUCH_APP}, 403)
@@ -125,7 +125,10 @@ def decision_page(
 @device.post("/device/decision")
 @device_form
 def decide(player: User) -> Response | tuple:
-    """Take the player's `decision` on the signed `request`. In the page's first second it waits."""
+    """Take the player's `decision` on the signed `request`, and store the answer for the device.
+
+    A decision in the first second of the page does not count, and the page is shown again.
+    """
     user_code, shown = read_signed_request()
     asked = read_request(user_code)
     client = read_client(player, asked)

@@ -134,7 +134,7 @@ def unread_notices(player: User) -> list[str]:
 def render_consent_page(
     template: str, player: User, client: Client, scope: list[str], problem: str | None, **values
 ) -> str:
-    """Return a page that asks the player to allow a client these scopes."""
+    """Return a page that asks the player to allow a client these scopes, with a problem or None."""
     return render_page(
         template,
         player,

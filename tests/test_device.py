@@ -191,12 +191,14 @@ def test_id_token_says_when_the_player_signed_in(clock, adas_browser, device, ad
 
 @pytest.mark.parametrize("path", [STANDARD, API])
 def test_used_device_code_ends_the_tokens(adas_browser, device, started, path):
-    """RFC 6749 4.1.2: one of the two requests was a thief's."""
-    answer(adas_browser, started)
-    token = device.poll(started, path).json["access_token"]
-    assert device.whois(token).status_code == 200
+    """RFC 6749 4.1.2: one of the two requests was a thief's. So other devices' tokens end, too."""
+    other = device.start().json
+    for each in (other, started):
+        answer(adas_browser, each)
+    tokens = [device.poll(each, path).json["access_token"] for each in (other, started)]
+    assert [device.whois(token).status_code for token in tokens] == [200, 200]
     assert device.error_of(started) == "invalid_grant"
-    assert device.whois(token).status_code == 401
+    assert [device.whois(token).status_code for token in tokens] == [401, 401]
 
 
 # -- requests of programs -----------------------------------------------------------------------

@@ -211,6 +211,14 @@ def test_pages_of_other_origins_get_and_check_tickets(anyone, token, check):
     assert allowed["Access-Control-Allow-Headers"] == "Authorization"
 
 
+LONGEST = ".".join(["x" * 61] * 4) + ":30000", '"' * 128  # a server, and a nonce to escape
+
+
+def test_ticket_has_2000_characters_at_most(issue):
+    assert len(issue()) < 170
+    assert 600 < len(issue(*LONGEST)) < 2000
+
+
 def test_nothing_is_stored(faults, issue, check):
     issue()
     before = faults.stored()
@@ -309,6 +317,11 @@ class TestJwt:
             "name": "Ada",
             "nonce": NONCE,
         }
+
+    def test_it_has_2000_characters_at_most(self, anyone, token):
+        form = {"server": LONGEST[0], "nonce": LONGEST[1], "format": "jwt"}
+        answer = anyone.post("/api/tickets", data=form, headers=bearer(token))
+        assert 1000 < len(answer.json["ticket"]) < 2000
 
     def test_it_is_taken_for_nothing_else(
         self, anyone, token, program, adas_browser, check, subtests

@@ -36,6 +36,8 @@ CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
 URIS = ("redirect_uris", "post_logout_redirect_uris")  # fields with a URI on each line
 WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the field `who`
+NOWHERE = "Enter a redirect URI or a game URL."
+NOWHERE_PUBLIC = "Enter a redirect URI or a game URL, or tick Sign in on another device."
 
 developer = Blueprint("developer", __name__)
 
@@ -156,7 +158,7 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     is_somewhere = redirect_uris or game_url or fields["device"]
-    nowhere = None if is_somewhere else "Enter a redirect URI or a game URL."
+    nowhere = None if is_somewhere else NOWHERE_PUBLIC if public else NOWHERE
     forms.refuse_problems(
         name=check_name(player, fields["name"], client and client.name),
         redirect_uris=check_redirect_uris(redirect_uris, public) or nowhere,

@@ -9,6 +9,7 @@ from conftest import Browser, Program, all_clients
 from forms import parse, problems_of
 from werkzeug.test import TestResponse
 
+from pages.developer import NOWHERE, NOWHERE_PUBLIC
 from storage.records import ADMINISTRATOR, MODERATOR, Client
 
 CALLBACK = "https://space.example/callback"
@@ -270,7 +271,10 @@ def test_public_app_signs_in_on_another_device(store, adas_browser):
     """It needs no address then; the box of a confidential app does nothing."""
     ticked = FORM | {"redirect_uris": "", "device": "yes"}
     refused = adas_browser.post("/developer", data=ticked)
-    assert list(problems_of(refused)) == ["redirect_uris"]
+    assert problems_of(refused) == {"redirect_uris": NOWHERE}
+    nowhere = FORM | {"redirect_uris": "", "kind": "public"}
+    refused = adas_browser.post("/developer", data=nowhere)
+    assert problems_of(refused) == {"redirect_uris": NOWHERE_PUBLIC}
     path = adas_browser.post("/developer", data=ticked | {"kind": "public"}).location
     [client] = all_clients(store)
     assert (client.device, client.redirect_uris) == (True, [])

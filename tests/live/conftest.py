@@ -10,7 +10,7 @@ from commands.running import SERVER_MODULES
 from storage import Storage
 
 from . import test_browser
-from .form_browser import FormBrowser
+from .form_browser import FormBrowser, signed_in_browser
 from .running import RunningServer, running_server
 from .shared import start_once
 from .test_browser import set_session_cookie
@@ -76,10 +76,8 @@ def store(server: RunningServer) -> Storage:
 @pytest.fixture
 def adas_form_browser(server: RunningServer, ada: dict) -> Iterator[FormBrowser]:
     """A form browser in which Ada is signed in."""
-    form_browser = FormBrowser(server.address)
-    form_browser.set_session_cookie(server.start_session("ada"))
-    yield form_browser
-    form_browser.close()
+    with signed_in_browser(server, "ada") as form_browser:
+        yield form_browser
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A browser without JavaScript: opens pages, fills in forms and sends them with `requests`."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -9,7 +11,7 @@ from bs4 import BeautifulSoup, Tag
 
 from identity.stamps import MINIMUM_AGE
 
-from .running import ANSWER_TIMEOUT, PASSWORD
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
 
 @dataclass
@@ -118,3 +120,12 @@ class FormBrowser:
                 return Page(address, answer.status_code)
             method, options = "GET", {}
         raise AssertionError(f"redirected five times, last to {address}")
+
+
+@contextlib.contextmanager
+def signed_in_browser(server: RunningServer, name: str) -> Iterator[FormBrowser]:
+    """Open a form browser in which a player is signed in."""
+    form_browser = FormBrowser(server.address)
+    form_browser.set_session_cookie(server.start_session(name))
+    yield form_browser
+    form_browser.close()

@@ -14,7 +14,7 @@ from programs import free_port, logging_program
 from waiting import PATIENCE, wait_until
 
 from .engines import read_program
-from .form_browser import FormBrowser
+from .form_browser import FormBrowser, signed_in_browser
 from .running import RunningServer, paused
 
 pytestmark = [pytest.mark.live, pytest.mark.minetest, pytest.mark.xdist_group("minetest")]
@@ -120,10 +120,8 @@ def bob(server: RunningServer) -> dict:
 @pytest.fixture
 def bobs_form_browser(server: RunningServer, bob: dict) -> Iterator[FormBrowser]:
     """A form browser in which Bob is signed in."""
-    form_browser = FormBrowser(server.address)
-    form_browser.set_session_cookie(server.start_session("bob"))
-    yield form_browser
-    form_browser.close()
+    with signed_in_browser(server, "bob") as form_browser:
+        yield form_browser
 
 
 def test_player_may_build_and_chat_after_the_sign_in(world, adas_form_browser):

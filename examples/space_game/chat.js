@@ -1,4 +1,4 @@
-// The chat: a game server of its own, which lets in who has a ticket. The game's own server gets that from the
+// The chat: a game server of its own, which admits players with a ticket. The game's own server gets that from the
 // community's site, for one connection; the chat never sees an access token.
 
 import { getTicket } from "./grant.js";

@@ -1,4 +1,4 @@
-"""The chat of the Space Game: a game server that lets in who has a join ticket, and nobody else.
+"""The chat of the Space Game: a game server that admits players with join tickets alone.
 
     CHAT=127.0.0.1:5002 python examples/space_game/chat.py
 
@@ -115,7 +115,7 @@ def say(speaker: Connection, text: str) -> None:
 
 
 def drop_suspended() -> None:
-    """Drop, again and again, who was suspended or deleted: of up to a hundred players."""
+    """Drop suspended and deleted players, again and again: it asks about up to a hundred."""
     while True:
         time.sleep(CHECK_EVERY)
         ids = {profile["id"] for profile in list(players.values())[:100]}
@@ -123,7 +123,7 @@ def drop_suspended() -> None:
             asked = f"/api/users/batch?ids={','.join(map(str, ids))}"
             users = call_api(asked)["users"] if ids else []
         except Refused:
-            continue  # while the identity server is away, nobody has to leave
+            continue  # while the identity server does not answer, nobody has to leave
         gone = ids - {user["id"] for user in users if "suspended" not in user}
         for connection, profile in list(players.items()):
             if profile["id"] in gone:

@@ -61,7 +61,7 @@ from identity.clients import (
     authenticate_client,
     check_token_form,
     find_named_client,
-    read_token_parameters,
+    read_form_parameters,
 )
 from identity.context import base_url, get_storage
 from identity.device import DEVICE_CODE_USED, PREFIXES, read_answer, start_device_flow
@@ -376,7 +376,7 @@ api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_devic
 
 def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonResponse:
     """Return the response with the token, for a code or for a player's answer to a device."""
-    parameters = read_token_parameters(api_request)
+    parameters = read_form_parameters(api_request)
     try:
         form = check_token_form(parameters, is_standard)
     except BadRequest:
@@ -542,7 +542,7 @@ def read_sent_token(api_request: ApiRequest) -> str:
     environ = api_request.environ
     is_form = environ.get("CONTENT_TYPE", "").startswith(FORM_TYPE)
     is_sent = is_form and environ["REQUEST_METHOD"] == "POST"
-    form = read_token_parameters(api_request) if is_sent else []
+    form = read_form_parameters(api_request) if is_sent else []
     sent = [value for name, value in form if name == "access_token"]
     if not sent:
         return read_bearer_token(api_request)

@@ -33,8 +33,8 @@ CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEM
 logger = logging.getLogger("identity_server")  # the app's own
 
 
-def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
-    """Return the parameters of a token request. Raises HTTPException."""
+def read_form_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
+    """Return the parameters in a form, as a program sends it. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
     media_type = api_request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if media_type in ("application/json", "multipart/form-data"):

@@ -23,7 +23,7 @@ from identity.authorization import OPENID, granted_scope, read_scope
 from identity.clients import (
     authenticate_client,
     find_named_client,
-    read_token_parameters,
+    read_form_parameters,
     single_parameters,
 )
 from identity.fast_path import ApiRequest
@@ -71,7 +71,7 @@ def require_device_client(client: Client) -> None:
 
 def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     """Return a device code and a user code (RFC 8628 3.2); both are good for ten minutes."""
-    sent, store = read_token_parameters(api_request), api_request.storage
+    sent, store = read_form_parameters(api_request), api_request.storage
     find_named_client(api_request, dict(sent))  # its pages may read each response, errors too
     form = single_parameters(sent, ("client_id", "client_secret", "scope"))
     client = authenticate_client(api_request, form)

@@ -14,7 +14,7 @@ from flask import abort
 from itsdangerous import BadSignature, SignatureExpired
 
 from identity.claims import profile_body
-from identity.clients import read_token_parameters, single_parameters
+from identity.clients import read_form_parameters, single_parameters
 from identity.fast_path import ApiRequest
 from identity.grants import read_bearer_token, read_token_holder
 from identity.oauth import JOIN, InvalidRequest
@@ -42,7 +42,7 @@ def issue_ticket(api_request: ApiRequest) -> JsonResponse:
     if JOIN not in claims["scope"]:  # any app that the player ever allowed could play as them
         problem = f"this access token has no scope {JOIN}: ask the player for it at the sign-in"
         raise TokenRefused("insufficient_scope", problem, 403)
-    form = single_parameters(read_token_parameters(api_request), ("server", "nonce", "format"))
+    form = single_parameters(read_form_parameters(api_request), ("server", "nonce", "format"))
     server, nonce = normal_server(form.get("server", "")), form.get("nonce", "")
     if ":" not in server and api_request.storage.clients.find(server) is None:
         raise InvalidRequest("no app has this client id; an address has a port: host:port")
@@ -78,7 +78,7 @@ def check_ticket(api_request: ApiRequest) -> JsonResponse:
     """
     store = api_request.storage
     # `server` must not be repeated: the ticket of a server that does not encode it could add one.
-    form = single_parameters(read_token_parameters(api_request), ("ticket", "server", "nonce"))
+    form = single_parameters(read_form_parameters(api_request), ("ticket", "server", "nonce"))
     sent = form.get("server", "").split(",")
     if len(sent) > SERVERS_CHECKED:
         raise InvalidRequest(f"server has more than {SERVERS_CHECKED} addresses")

@@ -371,9 +371,6 @@ def standard_token(api_request: ApiRequest) -> JsonResponse:
     return exchange_code(api_request, is_standard=True)
 
 
-api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
-
-
 def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonResponse:
     """Return the response with the token, for a code or for a player's answer to a device."""
     parameters = read_form_parameters(api_request)
@@ -633,8 +630,9 @@ def message_to_game(status: int, **message: bool | str) -> JsonResponse:
     return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
 
 
-# -- Beside the grant ------------------------------------------------------------------------
+# -- Beside the code grant: identity.device and identity.tickets -------------------------------
 
+api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
 api_views.route("POST", "/api/tickets", any_origin=True, sent_header="Authorization")(issue_ticket)
 api_views.route("POST", "/api/tickets/check", any_origin=True, sent_header="Content-Type")(
     check_ticket
@@ -670,8 +668,10 @@ def users_batch(api_request: ApiRequest) -> JsonResponse:
         abort(400, f"send ids once: 1 to {BATCH_IDS} ids with commas between them, like ids=1,2,3")
     user_ids = [int(each) for each in dict.fromkeys(ids)]  # each once: no response is far larger
     profiles = api_request.storage.users.read_from_many(user_ids, batched_profile)
-    now = now_ms()
-    shown = (b'%b, "suspended": true}' % body[:-1] if now < end else body for body, end in profiles)
+    shown = [
+        b'%b, "suspended": true}' % profile[:-1] if user.suspended else profile
+        for profile, user in profiles
+    ]
     return JsonResponse(b'{"message": "yes", "users": [%b]}' % b", ".join(shown))
 
 

@@ -3,7 +3,6 @@
 from identity.responses import encode_ascii_json, encode_json
 from storage import Storage
 from storage.records import User
-from storage.rules import TIME_END
 
 # In the ID token, which programs keep in a cookie of 4 kB; userinfo has more of them.
 GROUPS_IN_TOKEN = 20
@@ -17,14 +16,12 @@ def profile_body(user: User) -> bytes:
     return encode_ascii_json({"message": "yes", "user": public_profile(user)})
 
 
-def batched_profile(user: User) -> tuple[bytes, int]:
-    """Return this player's part of the response about several, and when a suspension ends.
+def batched_profile(user: User) -> tuple[bytes, User]:
+    """Return this player's part of the response about several, to be cached, and the player.
 
-    They are cached, and a suspension ends without a change of the record. 0: there is none.
+    A suspension ends without a change of the record, so the part does not say whether there is one.
     """
-    suspension = user.suspension
-    end = 0 if suspension is None else TIME_END if suspension.until is None else suspension.until
-    return encode_json(public_profile(user)), end
+    return encode_json(public_profile(user)), user
 
 
 def public_profile(user: User) -> dict:

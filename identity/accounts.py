@@ -8,7 +8,6 @@ makes the change, which is saved after the line. No-op changes are not logged, a
 players do to themselves. What is logged is limited, so that nobody fills the disk with lines.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +29,7 @@ from identity.rights import (
     only_the_command,
 )
 from storage import Storage
-from storage.errors import InvalidField, NoSuchPicture
+from storage.errors import InvalidField
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
 from storage.repositories import Images
 from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
@@ -357,16 +356,10 @@ class Acts:
     def _save_generated_picture(
         self, user_id: int, right: Right, before: Callable[[User], None]
     ) -> None:
-        from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
-
         user = self._store.users.read(user_id)
         self._authority.require(right, user)
-        generated = generate_picture(user_id)
-        with contextlib.suppress(NoSuchPicture):  # lost, or it has just changed
-            content, _ = self._store.pictures.read("large", user.picture_file)
-            if content == generated["large"]:
-                return
-        self._store.pictures.save(user_id, generated, before)
+        if not user.pfp_generated:
+            self._store.pictures.save(user_id, None, before)
 
 
 def _notifying(

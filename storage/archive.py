@@ -46,12 +46,13 @@ from storage.maintenance import (
     check_audit_line,
     check_picture,
     ignore,
+    needs_picture,
     refuse_unusable,
 )
 from storage.records import PICTURE_SIZES, User
 from storage.rules import IDS_LEFT_OUT, TIME_END, USER_ID
 
-VERSION = 4  # of the format; it rises with the list of kinds
+VERSION = 5  # of the format; it rises with the list of kinds, and when members may be missing
 
 
 class Part(NamedTuple):
@@ -312,10 +313,9 @@ def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
 
 
 def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
-    # Without a timestamp all may be missing: they are generated when they are read.
-    if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
+    if pictures.keys() != PICTURE_SIZES.keys() and (pictures or needs_picture(user)):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
-    user.sessions = []
+    user.sessions, user.pfp_generated = [], not pictures
     load.add_user(user, pictures)
 
 

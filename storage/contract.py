@@ -43,7 +43,7 @@ PLAYING_KEPT = 150  # seconds, as a sitting; the play page sends a heartbeat eac
 PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
-GENERATED_CACHED = 1024  # users whose pictures are generated: about 1 KiB each
+GENERATED_CACHED = 4096  # pictures that were drawn: about 200 bytes each
 Code = TypeVar("Code", AuthorizationCode, DeviceRequest)
 
 
@@ -51,27 +51,29 @@ class Pictures(ABC):
     """The profile pictures: webp files of the sizes in PICTURE_SIZES."""
 
     @abstractmethod
-    def save(self, user_id: int, images: Images, before: Callable[[User], None] = ignore) -> int:
+    def save(
+        self, user_id: int, images: Images | None, before: Callable[[User], None] = ignore
+    ) -> int:
         """Replace a user's picture and return its timestamp, larger than every earlier one.
 
-        Raises NoSuchUser.
+        Without images the picture is the generated one. Raises NoSuchUser.
         """
 
     @abstractmethod
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
         """Return a picture and the time it was written, in seconds since 1970.
 
-        `file_name` has the form of `User.picture_file`: the caller has checked that. The picture of
-        a user without a timestamp is generated unless one was added. Raises NoSuchPicture.
+        `file_name` matches PICTURE_FILE: the caller has checked that. A picture that is not stored
+        is drawn, unless it needs to be. Raises NoSuchPicture.
         """
 
     @staticmethod
     @functools.lru_cache(maxsize=GENERATED_CACHED)
-    def generated(user_id: int) -> Images:
-        """Return the picture of a user without another one, by size."""
+    def generated(user_id: int, size: str) -> bytes:
+        """Return the picture of a user without another one."""
         from storage.pictures import generate_picture  # Pillow: memory a worker may not need
 
-        return generate_picture(user_id)
+        return generate_picture(user_id, size)[size]
 
 
 class Codes(ABC):

@@ -53,7 +53,7 @@ class Snapshot(ABC):
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
         """Yield the users by id, with their sessions, each with the pictures by size.
 
-        A user without pictures has no `pfp_timestamp`.
+        The picture of a user without any is generated.
         """
 
     @abstractmethod
@@ -163,6 +163,11 @@ def check_audit_line(line: bytes) -> str | None:
     return None
 
 
+def needs_picture(user: User) -> bool:
+    """Return True if a picture must be stored: it was uploaded, or an earlier version drew it."""
+    return not user.pfp_generated and user.pfp_timestamp is not None
+
+
 def has_picture_time(user: User) -> bool:
     """Return True if the address of a picture can hold the user's timestamp, or there is none."""
     return user.pfp_timestamp is None or 0 < user.pfp_timestamp < TIME_END
@@ -182,13 +187,16 @@ def check_picture(size: str, content: bytes) -> str | None:
     return None
 
 
-def remake_pictures(user_id: int, good: dict[str, bytes]) -> tuple[dict[str, bytes], str]:
-    """Return whole pictures of a user of whose own the `good` ones are left, and what was done."""
-    from storage.pictures import generate_picture, make_picture  # Pillow: slow to import
+def remake_pictures(good: dict[str, bytes]) -> tuple[dict[str, bytes] | None, str]:
+    """Return the pictures of a user of whose own the `good` ones are left, and what was done.
+
+    Without a good large picture there are none: the picture is generated.
+    """
+    from storage.pictures import make_picture  # Pillow: slow to import
 
     with contextlib.suppress(PictureRefused, KeyError):
         return make_picture(good["large"]) | good, "made again from the large picture"
-    return generate_picture(user_id), "replaced by a generated picture"
+    return None, "replaced by a generated picture"
 
 
 def webp_size(content: bytes) -> tuple[int, int]:

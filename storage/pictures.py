@@ -116,7 +116,9 @@ def main(kind: str = "picture") -> None:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
         # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
-        pictures = encode(centre, kind, Image.Resampling.LANCZOS, most_lossless=16, quality=85)
+        pictures = encode(
+            centre, SIZES[kind], Image.Resampling.LANCZOS, most_lossless=16, quality=85
+        )
         answer = {name: base64.b64encode(each).decode() for name, each in pictures.items()}
     print(json.dumps(answer))
 
@@ -193,11 +195,15 @@ def _convert_to_srgb(centre: Image.Image, profile: bytes | None) -> Image.Image:
 
 
 def encode(
-    image: Image.Image, kind: str, resampling: Image.Resampling, most_lossless: int, **options: int
+    image: Image.Image,
+    sizes: dict[str, tuple[int, int]],
+    resampling: Image.Resampling,
+    most_lossless: int,
+    **options: int,
 ) -> dict[str, bytes]:
     """Return webp files by size name, lossless up to a width of so many pixels."""
     encoded = {}
-    for name, size in SIZES[kind].items():
+    for name, size in sizes.items():
         output, options["lossless"] = io.BytesIO(), size[0] <= most_lossless
         image.resize(size, resampling).save(output, "WEBP", icc_profile=None, **options)
         encoded[name] = output.getvalue()
@@ -215,8 +221,8 @@ BODY_BITS = sum(row.count("?") for row in FACE)
 CONTRAST = HUES // 2 + HUES // 12  # from the hue of the background to that of the body
 
 
-def generate_picture(user_id: int) -> dict[str, bytes]:
-    """Return a small creature for this id, as webp files by size name.
+def generate_picture(user_id: int, *names: str) -> dict[str, bytes]:
+    """Return a small creature for this id, as webp files by size name, by default all.
 
     The same id gives the same picture, and ids less than 2**22 apart never the same one.
     """
@@ -229,7 +235,8 @@ def generate_picture(user_id: int) -> dict[str, bytes]:
         "o": (255, 255, 255),
     }
     face = draw_face(body, colours)
-    return encode(face, "picture", Image.Resampling.NEAREST, most_lossless=256)
+    sizes = {name: SIZES["picture"][name] for name in names or PICTURE_SIZES}
+    return encode(face, sizes, Image.Resampling.NEAREST, most_lossless=256)
 
 
 def draw_face(body: int, colours: dict[str, tuple | int], mode: str = "RGB") -> Image.Image:

@@ -22,7 +22,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
 NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
-NEW_FIELDS |= {"quiet_sign_ins", "device", "tester"}
+NEW_FIELDS |= {"quiet_sign_ins", "device", "tester", "pfp_generated"}
 
 
 def now_ms() -> int:
@@ -112,6 +112,7 @@ class User:
     last_sign_in: int = 0  # 0: unknown
     email_verified: bool = False  # the player confirmed the address; a new one has to be
     quiet_sign_ins: bool = False  # no letter about a sign-in in a new browser
+    pfp_generated: bool = False  # the picture is drawn when it is asked for, and not stored
 
     @property
     def logins(self) -> list[str]:

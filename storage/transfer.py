@@ -210,7 +210,7 @@ def _add_player(
     except StorageError as error:
         return error
     if pictures is None:
-        user.pfp_timestamp = None  # no picture at that address: one is generated
+        user.pfp_timestamp, user.pfp_generated = None, True  # no picture was at that address
     is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
     if user.password_hash and not is_ours:
         user.password_hash = wrap_hash(user.password_hash)

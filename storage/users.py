@@ -51,6 +51,7 @@ class Users(Records[User]):
         """Return a user who signs up now and has no id yet. Raises InvalidField."""
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
+        user.pfp_generated = True
         USERS.refuse_broken_rules(user)
         return user
 

@@ -22,11 +22,12 @@ def fill(store: Storage) -> None:
         store.handles.of(store.users.read(user_id))
     store.users.delete(CLEO)
     store.users.reserve_ids(DORA)
-    store.users.insert(User(DORA, "Dora", "dora@example.org", ""))
+    store.users.insert(User(DORA, "Dora", "dora@example.org", "", pfp_generated=True))
     game = {"game_url": "https://chess.example/", "listed": True}
     client, _ = store.clients.register("Chess", [], ADA, **game)
     store.audit.write("client listed", "command", client=client.id)
-    store.pictures.save(BOB, generate_picture(99))
+    for user_id in (ADA, BOB):
+        store.pictures.save(user_id, generate_picture(user_id + 97))
     with store.users.edit(ADA) as ada:
         ada.sessions = [Session("adas session", 1, "Firefox on Linux")]
         ada.bio = "Line\nline\t“🙂” \\ ' \" {}"

@@ -142,9 +142,10 @@ def test_backup_adds_only_the_archive_and_an_audit_line(site, path):
 
 
 def test_changes_during_a_backup_are_not_in_the_archive(site, path, empty, monkeypatch):
-    """A picture that was changed has its new timestamp, and a deleted player is a deleted id."""
+    """A picture that was changed has its new timestamp; a player whose picture went, went too."""
     monkeypatch.setattr("storage.archive.STEP", 1)
     store, reported = site.open(), []
+    store.pictures.save(DORA, generate_picture(1001))
 
     def change(done: int, total: int) -> None:
         if done == 1:
@@ -244,7 +245,9 @@ def test_too_large_ids_are_left_out(site, back_up_and_restore):
 @pytest.mark.parametrize("user_id", [BOB, DORA])
 def test_lost_picture_is_restored_as_generated(site, back_up_and_restore, subtests, user_id):
     """Dora's picture is at the plain address, as of an imported account."""
-    file = site.open().users.read(user_id).picture_file
+    with site.open().users.edit(user_id) as user:
+        user.pfp_generated = False  # as in a record of an earlier version
+    file = user.picture_file
     small, large = (site.pictures / size / file for size in ("small", "large"))
     for size, picture in generate_picture(99).items():
         (site.pictures / size / file).write_bytes(picture)
@@ -259,8 +262,7 @@ def test_lost_picture_is_restored_as_generated(site, back_up_and_restore, subtes
             [reported], restored = back_up_and_restore()
             assert f"player {user_id}" in reported
             store = restored.open()
-            assert store.users.read(user_id).pfp_timestamp is None
-            drawn = store.pictures.read("small", f"{user_id}.webp")[0]
+            drawn = store.pictures.read("small", store.users.read(user_id).picture_file)[0]
             assert drawn == generate_picture(user_id)["small"]
 
 

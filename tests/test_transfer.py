@@ -153,6 +153,7 @@ def test_import_reads_every_field(storage, import_lines):
         play_ms=90 * 60_000,
         last_heartbeat=1_700_000_000_001,
         created=1_600_000_000_000,
+        pfp_generated=True,
     )
 
 
@@ -163,7 +164,7 @@ def test_import_requires_only_id_and_name(storage, import_lines):
     for user_id, name in ((70, "Ada"), (71, "Bob")):
         user = storage.users.read(user_id)
         assert before <= user.created <= now_ms()
-        assert user == User(user_id, name, "", "", created=user.created)
+        assert user == User(user_id, name, "", "", created=user.created, pfp_generated=True)
     assert import_lines(*lines)[0].there == 2
 
 

@@ -262,7 +262,7 @@ class RecordCheck:
             return  # it keeps what belongs to it
         except NotFound:
             is_gone = os.path.exists(self._layout.deleted(user_id))
-            # The pictures of a new account are there before its record, without a lock.
+            # An import writes the pictures of a new account before its record.
             if not os.path.lexists(path) or (not is_gone and not is_old(path)):
                 return
             if user_id >= self._next_id:  # not ours: of another installation, maybe
@@ -271,7 +271,7 @@ class RecordCheck:
                 yield Finding(path, "belongs to no record", remove)
             return
         needed = self._layout.pictures(user.id, user.pfp_timestamp).values()
-        if path not in needed and os.path.lexists(path):
+        if (user.pfp_generated or path not in needed) and os.path.lexists(path):
             yield Finding(path, f"does not match {_name(USERS, user_id)}", remove)
 
     def _look_at_pictures_of(self, path: str, user: User) -> Findings:
@@ -297,7 +297,7 @@ class RecordCheck:
             for size, path in old.items()
             if _problem_with_picture(size, path) is None
         }
-        images, done = remake_pictures(user.id, good)
+        images, done = remake_pictures(good)
         PictureFiles(self._layout).replace(user, images)
         for path in old.values():
             remove(path)  # also a folder

@@ -10,9 +10,10 @@ from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
 from storage.kinds import USERS
-from storage.maintenance import ignore
+from storage.maintenance import ignore, needs_picture
 from storage.records import User, now_ms
 from storage.repositories import Before, Images
+from storage.rules import PICTURE_FILE
 
 MODE = 0o644  # nginx reads pictures
 
@@ -35,21 +36,23 @@ class PictureFiles(Pictures):
             disk.remove_file(path)
 
     @raises_storage_errors
-    def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
+    def save(self, user_id: int, images: Images | None, before: Before[User] = ignore) -> int:
         with self._users.locked(user_id) as user:
             before(user)
             return self.replace(user, images)
 
-    def replace(self, user: User, images: Images) -> int:
+    def replace(self, user: User, images: Images | None) -> int:
         """Save a new picture and return its timestamp; the caller holds the user's lock.
 
         New files, record (the commit), old files: in this order a kill leaves a whole picture.
         """
         old = user.pfp_timestamp
         user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
+        user.pfp_generated = images is None
         with disk.rollback_on_error() as undo:
-            undo.callback(self.remove, user.id, user.pfp_timestamp)
-            self.write(user.id, user.pfp_timestamp, images)
+            if images:
+                undo.callback(self.remove, user.id, user.pfp_timestamp)
+                self.write(user.id, user.pfp_timestamp, images)
             disk.write_record(self._users.path(user.id), user)
         self.remove(user.id, old)
         disk.sync_removals(self._layout.picture_folders())
@@ -62,13 +65,14 @@ class PictureFiles(Pictures):
         with contextlib.suppress(NoSuchPicture, FileNotFoundError):
             return disk.read_file(path, missing), os.stat(path).st_mtime
         disk.require_folder(os.path.dirname(path))
-        user_id = file_name.removesuffix(".webp")
-        user = self._users.find(int(user_id)) if user_id.isdecimal() else None
-        if user is None or user.pfp_timestamp is not None:
+        user = self._users.find(int(PICTURE_FILE.fullmatch(file_name)[1]))
+        if user is None or user.picture_file != file_name or needs_picture(user):
             raise missing
-        return self.generated(user.id)[size], user.created / 1000
+        return self.generated(user.id, size), (user.pfp_timestamp or user.created) / 1000
 
 
 def will_be_generated(user: User, paths: dict[str, str]) -> bool:
-    """Return True for an imported user without pictures, whose paths these are by size."""
-    return user.pfp_timestamp is None and not any(map(os.path.lexists, paths.values()))
+    """Return True for a user without a stored picture, whose paths these are by size."""
+    # One that was imported may have a picture without a timestamp.
+    is_stored = user.pfp_timestamp is None and any(map(os.path.lexists, paths.values()))
+    return user.pfp_generated or not (needs_picture(user) or is_stored)

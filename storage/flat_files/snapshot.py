@@ -119,6 +119,7 @@ class FrozenFiles(Snapshot):
             except (DamagedRecord, StorageFailed) as error:
                 self._skip(error)
             else:
+                user.pfp_generated = not pictures  # not so in some records of earlier versions
                 yield user, pictures
 
     def deleted_ids(self) -> list[int]:
@@ -160,17 +161,19 @@ class FrozenFiles(Snapshot):
         If they were changed since, these are the new ones, whose timestamp `user` then gets. Raises
         NoSuchUser if the user was deleted since.
         """
+        if user.pfp_generated:
+            return {}
         with contextlib.suppress(NoSuchPicture):
             return self._read_generation(user)
         try:
             with self._layout.record_lock(USERS, user.id):  # else they may be in the making
-                user.pfp_timestamp = self._current.read_file(user.id).pfp_timestamp
+                now = self._current.read_file(user.id)
+                user.pfp_timestamp, user.pfp_generated = now.pfp_timestamp, now.pfp_generated
                 if will_be_generated(user, self._layout.pictures(user.id, user.pfp_timestamp)):
                     return {}
                 return self._read_generation(user)
         except NoSuchPicture as error:
             self._report(f"{error}: left out, player {user.id} gets a generated picture")
-        user.pfp_timestamp = None
         return {}
 
     def _read_generation(self, user: User) -> dict[str, bytes]:

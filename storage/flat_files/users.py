@@ -86,8 +86,6 @@ class UserFiles(RecordFiles, Users):
 
     @raises_storage_errors
     def add_new(self, user: User, first: bool, before: Before[User]) -> None:
-        from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
-
         with self.layout.kind_lock(self.kind):
             self.refuse_addition(user)
             if first and not self.is_new():
@@ -95,21 +93,17 @@ class UserFiles(RecordFiles, Users):
             user.id = self._take_id()
         # Most of the time passes here. Others can add accounts meanwhile.
         disk.sync_folder(self.layout.data_dir)  # before anything is saved under the id
-        images = generate_picture(user.id)
         path, record = self.path(user.id), encode(stored_fields(user))
-        with disk.rollback_on_error() as undo:
-            undo.callback(self.pictures.remove, user.id, user.pfp_timestamp)
-            self.pictures.write(user.id, user.pfp_timestamp, images)
-            lock = self.layout.kind_lock(self.kind)
-            with disk.written_beside(path, record) as temporary, lock:
-                self.refuse_addition(user)
-                if self._is_used(user.id):  # a restore may have come between
-                    raise IdTaken
-                before(user)
-                if user.invite:
-                    self.invites.claim(user)
-                with self.entries.updated(user.id, [], keys_of(self.kind, user)):
-                    disk.commit(temporary, path)
+        lock = self.layout.kind_lock(self.kind)
+        with disk.written_beside(path, record) as temporary, lock:
+            self.refuse_addition(user)
+            if self._is_used(user.id):  # a restore may have come between
+                raise IdTaken
+            before(user)
+            if user.invite:
+                self.invites.claim(user)
+            with self.entries.updated(user.id, [], keys_of(self.kind, user)):
+                disk.commit(temporary, path)
 
     @raises_storage_errors
     def reserve_ids(self, largest: int) -> None:

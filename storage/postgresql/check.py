@@ -184,7 +184,7 @@ class Check:
         images, done = pictures, "moved to a new address"
         good = {size: each for size, each in pictures.items() if not check_picture(size, each)}
         if good.keys() != PICTURE_SIZES.keys():
-            images, done = remake_pictures(user.id, good)
+            images, done = remake_pictures(good)
         if not has_picture_time(user):
             user.pfp_timestamp = None  # a larger one would be no time either
         self._pictures.replace(user, images)

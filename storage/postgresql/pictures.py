@@ -30,17 +30,21 @@ class PictureTable(Pictures):
         self._database = database
         self._users = RecordTable(database, USERS)
 
-    def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
+    def save(self, user_id: int, images: Images | None, before: Before[User] = ignore) -> int:
         with self._users.locked(user_id) as user:
             before(user)
             self.replace(user, images)
         return user.pfp_timestamp
 
-    def replace(self, user: User, images: Images) -> None:
-        """Save other pictures of a user whose row is locked."""
+    def replace(self, user: User, images: Images | None) -> None:
+        """Save the other pictures, or the generated one, of a user whose row is locked."""
         user.pfp_timestamp = max(now_ms(), (user.pfp_timestamp or 0) + 1)
+        user.pfp_generated = images is None
         self._users.save(user)
-        self.write(user, images)
+        if images:
+            self.write(user, images)
+        else:
+            self._database.save("DELETE FROM pictures WHERE user_id = %s", [user.id])
 
     def write(self, user: User, images: Images) -> None:
         """Save the pictures of a user, which have the timestamp of the record."""
@@ -62,7 +66,7 @@ class PictureTable(Pictures):
             raise missing
         _, created, timestamp, written, content = rows[0]
         if content is None:
-            return self.generated(int(match[1]))[size], (asked or created) / 1000
+            return self.generated(int(match[1]), size), (asked or created) / 1000
         if timestamp != asked:
             raise missing
         return content, written / 1000

@@ -108,16 +108,13 @@ class FrozenRows(Snapshot):
         self, user: User, timestamp: int | None, *content: bytes | None
     ) -> dict[str, bytes]:
         """Return a user's pictures by size; a user whose own ones are lost has none."""
-        from storage.pictures import generate_picture  # Pillow: slow to import
-
         pictures = pictures_in(content)
-        if not pictures and user.pfp_timestamp is not None:
-            return generate_picture(user.id)  # without a timestamp, wherever it is first read
         for problem in problems_with_pictures(user, timestamp, pictures) if pictures else ():
             place = f"pictures/{user.id}"
             self._report(f"{place} {problem}: left out, player {user.id} gets a generated picture")
-            user.pfp_timestamp = None
-            return {}
+            pictures = {}
+            break
+        user.pfp_generated = not pictures  # not so in some records of earlier versions
         return pictures
 
     def deleted_ids(self) -> Iterator[int]:

@@ -302,6 +302,20 @@ class PicturesContract(Contract):
         assert storage.pictures.read("small", f"70-{timestamp}.webp")[0] == PICTURE["small"]
         require_no_picture(storage, "70.webp")
 
+    def test_picture_of_a_new_account_is_drawn_and_not_stored(self, storage, ada):
+        before = storage.pictures.save(ada.id, PICTURE)
+        after = storage.pictures.save(ada.id, None)
+        assert ada.pfp_timestamp < before < after == storage.users.read(ada.id).pfp_timestamp
+        for size in PICTURE_SIZES:
+            drawn = storage.pictures.read(size, f"{ada.id}-{after}.webp")[0]
+            assert drawn == generate_picture(ada.id)[size]
+        for old in (ada.pfp_timestamp, before):
+            require_no_picture(storage, f"{ada.id}-{old}.webp")
+        bob = storage.users.register("Bob", "bob@example.org", "")
+        assert storage.pictures.read("small", bob.picture_file)
+        with storage.snapshot() as snapshot:
+            assert [images for user, images in snapshot.users() if user.id == bob.id] == [{}]
+
     def test_no_picture_is_generated_for_others(self, storage, ada, grace):
         storage.pictures.read("small", "70.webp")
         storage.users.delete(grace.id)

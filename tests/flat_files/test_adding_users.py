@@ -1,4 +1,4 @@
-"""Adding a user in flat files: its picture is written without a lock."""
+"""Adding a user in flat files: the new id is synced without a lock."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,8 @@ import pytest
 from contract.base import free_name
 
 from storage.errors import EmailTaken, IdTaken, InviteSpent, NameTaken
-from storage.records import PICTURE_SIZES, User
+from storage.flat_files import disk
+from storage.records import User
 
 
 @pytest.fixture
@@ -14,14 +15,14 @@ def while_adding(storage, monkeypatch) -> Callable[..., User]:
     """A function that adds Ada, and calls another one before it writes her record."""
 
     def add(happens: Callable[[], object], **options: object) -> User:
-        write = storage.pictures.write
+        sync = disk.sync_folder
 
-        def write_and(*picture: object) -> None:
-            write(*picture)
-            monkeypatch.setattr(storage.pictures, "write", write)
+        def sync_and(path: str) -> None:
+            sync(path)
+            monkeypatch.setattr(disk, "sync_folder", sync)
             happens()
 
-        monkeypatch.setattr(storage.pictures, "write", write_and)
+        monkeypatch.setattr(disk, "sync_folder", sync_and)
         return storage.users.register("Ada", "ada@example.org", "", **options)
 
     yield add
@@ -38,15 +39,13 @@ def add_bob(storage) -> Callable[..., User]:
     return add_bob
 
 
-def test_sign_up_does_not_wait_for_the_picture_of_another(storage, while_adding, add_bob):
+def test_sign_up_does_not_wait_for_the_sync_of_another(storage, while_adding, add_bob):
     ada = while_adding(add_bob)
     assert (ada.id, storage.users.find_by_login("bob").id) == (1, 2)
     assert storage.users.ids() == [1, 2]
 
 
-def test_sign_up_with_what_was_taken_meanwhile_is_refused(
-    storage, while_adding, add_bob, pictures, subtests
-):
+def test_sign_up_with_what_was_taken_meanwhile_is_refused(storage, while_adding, add_bob, subtests):
     invite = storage.invites.issue(1)
     imported = User(1, "Bob", "bob@example.org", "")
     for happens, options, error in (
@@ -61,7 +60,6 @@ def test_sign_up_with_what_was_taken_meanwhile_is_refused(
             [other] = map(storage.users.read, storage.users.ids())
             storage.users.delete(other.id)
             free_name(storage, other.name)
-            assert not [*pictures.glob("*/*.webp")]
 
 
 def test_link_of_the_first_account_makes_one_account(storage, while_adding, add_bob):
@@ -71,9 +69,3 @@ def test_link_of_the_first_account_makes_one_account(storage, while_adding, add_
 
     assert while_adding(add_another, first=True).id == 1
     assert storage.users.ids() == [1]
-
-
-def test_repair_during_a_sign_up_removes_no_picture(storage, while_adding, pictures):
-    ada = while_adding(lambda: [*storage.verify(repair=True)])
-    assert len([*pictures.glob("*/1-*")]) == len(PICTURE_SIZES)
-    assert storage.pictures.read("large", ada.picture_file)

@@ -100,7 +100,7 @@ def test_every_record_is_indented_json_without_secrets(storage, ada, data):
     assert list(json.loads((data / "users/1.json").read_text(encoding="utf-8"))) == [
         *("id", "name", "email", "password_hash", "mod_level", "suspension", "bio", "flairs"),
         *("equipped_flair", "play_ms", "last_heartbeat", "pfp_timestamp", "created", "grants"),
-        *("sessions", "notices", "invite"),
+        *("sessions", "notices", "invite", "pfp_generated"),
     ]
 
 
@@ -220,6 +220,8 @@ def test_damaged_user_raises_until_the_record_is_repaired(storage, ada, data, su
 def test_damaged_record_affects_no_other_player(storage, ada, bob, data, subtests):
     """It keeps its name, its email address and its pictures, and is no administrator."""
     edit(storage, bob.id, mod_level=ADMINISTRATOR)
+    storage.pictures.save(ada.id, PICTURE)
+    ada = storage.users.read(ada.id)
     path = data / "users/1.json"
     original = path.read_bytes()
     for number, (name, damage) in enumerate(DAMAGE.items()):
@@ -383,8 +385,11 @@ def test_installation_without_its_users_folder_is_not_opened(open_installation, 
     assert open_installation().users.find_by_login("ada") == ada
 
 
-def test_no_installation_is_made_beside_pictures_of_players(ada, backend, data, pictures, tmp_path):
+def test_no_installation_is_made_beside_pictures_of_players(
+    storage, ada, backend, data, pictures, tmp_path
+):
     """The disk with the records may not be mounted."""
+    storage.pictures.save(ada.id, PICTURE)
     for size in PICTURE_SIZES:
         other = tmp_path / size
         shutil.copytree(pictures / size, other / size)

@@ -89,9 +89,9 @@ LEFT_OUT = {
     f"{OTHER_ID} {USER_IDS_END} WHERE id = 2": f"users/{USER_IDS_END} is damaged: its id is 2",
     "UPDATE clients SET id = '../..'": "../.. is damaged: its id is",
     f"UPDATE installation SET next_user_id = {TOO_LARGE}": f"next_user_id is {TOO_LARGE}, which is",
-    "UPDATE pictures SET medium = 'x'": "pictures/2 (medium) is not a whole webp file: left out, "
+    "UPDATE pictures SET medium = 'x' WHERE user_id = 2": "pictures/2 (medium) is not a whole webp file: left out, "
     "player 2 gets a generated",
-    "UPDATE pictures SET pfp_timestamp = 5": "pictures/2 has the timestamp 5, and its player ",
+    "UPDATE pictures SET pfp_timestamp = 5 WHERE user_id = 2": "pictures/2 has the timestamp 5, and its player ",
 }
 
 

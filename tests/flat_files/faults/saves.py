@@ -86,7 +86,8 @@ class Installation:
 def prepare(storage: Storage) -> None:
     """Add the records that the saves need, of each kind more than one."""
     for name in ("Ada", "Bob", "Cyd"):
-        storage.users.register(name, f"{name.lower()}@example.org", "")
+        user = storage.users.register(name, f"{name.lower()}@example.org", "")
+    storage.pictures.save(user.id, generate_picture(10**6))
     for name in ("Chess", "Checkers", "Go"):
         client, _ = storage.clients.register(name, [], ADA)
         AppActs(storage, COMMAND).save_cover(client.id, dict.fromkeys(COVER_SIZES, b"old"))
@@ -225,7 +226,7 @@ def add_player(storage, mark, rng, invite_token=None):
 
 
 def new_player(storage: FlatFiles, mark: str) -> tuple[dict, User]:
-    user = User(id_of_next_player(storage), mark, f"{mark}@example.org", "")
+    user = User(id_of_next_player(storage), mark, f"{mark}@example.org", "", pfp_generated=True)
     picture = {"picture": picture_digest(generate_picture(user.id))}
     return {f"player {mark}": expected_fields(user) | picture}, user
 
@@ -343,9 +344,19 @@ def change_email(storage, mark, rng):
 
 def change_picture(storage, mark, rng):
     user = storage.users.read(rng.choice(storage.users.ids()))
-    images = generate_picture(10**6 + rng.randrange(UPLOADS))
+    images, user.pfp_generated = generate_picture(10**6 + rng.randrange(UPLOADS)), False
     changes = {f"player {user.name}": expected_fields(user) | {"picture": picture_digest(images)}}
     return changes, lambda: storage.pictures.save(user.id, images)
+
+
+def remove_picture(storage, mark, rng):
+    stored = [each for each in storage.users.ids() if not storage.users.read(each).pfp_generated]
+    if not stored:
+        return change_picture(storage, mark, rng)
+    user = storage.users.read(rng.choice(stored))
+    user.pfp_generated, drawn = True, {"picture": picture_digest(generate_picture(user.id))}
+    changes = {f"player {user.name}": expected_fields(user) | drawn}
+    return changes, lambda: storage.pictures.save(user.id, None)
 
 
 def delete_player(storage, mark, rng):
@@ -454,6 +465,7 @@ SAVES: dict[str, Save] = {
     "rename a player": rename,
     "change an email address": change_email,
     "change a picture": change_picture,
+    "remove a picture": remove_picture,
     "write a bio": edit_player(write_bio),
     "make or unmake an administrator": edit_player(promote),
     "suspend a player": edit_player(suspend, "suspend"),

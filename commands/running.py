@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import math
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -39,6 +41,30 @@ def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple
     if not match or int(match[2]) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT, like 127.0.0.1:8000 or [::1]:8000")
     return match[1], int(match[2])
+
+
+def read_workers(ctx: click.Context, param: click.Parameter, text: str) -> int:
+    """Return the number of processes, one for each usable core for "auto". Raises BadParameter."""
+    return usable_cores() if text == "auto" else click.IntRange(1).convert(text, param, ctx)
+
+
+def usable_cores(groups: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> int:
+    """Return how many cores this process may keep busy.
+
+    A container, or a unit of systemd with a CPUQuota, may have less time than all cores have:
+    https://docs.kernel.org/admin-guide/cgroup-v2.html, cpu.max. `groups` is the folder of all
+    control groups, and the file `own` names that of this process.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with contextlib.suppress(OSError):  # another system
+        lines = Path(own).read_text().splitlines()
+        group = Path(groups + next((each[3:] for each in lines if each.startswith("0::")), ""))
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError):  # no limit can be set there
+                quota, period = (folder / "cpu.max").read_text().split()
+                if quota != "max":
+                    cores = min(cores, math.ceil(int(quota) / int(period)))
+    return cores
 
 
 @contextlib.contextmanager
@@ -90,10 +116,16 @@ def server_option(help: str) -> Callable:
 
 @click.command()
 @bind_option("Where the server listens.")
-@click.option("--workers", metavar="N", type=click.IntRange(1), help="Processes; one per core.")
+@click.option(
+    "--workers",
+    metavar="N|auto",
+    callback=read_workers,
+    default="auto",
+    help="Processes; by default one for each core that the server may use.",
+)
 @click.option("--threads", metavar="N", type=click.IntRange(1), default=12, help="In each process.")
 @server_option("granian is faster; only for behind nginx.")
-def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str) -> None:
+def serve(bind: tuple[str, int], workers: int, threads: int, server: str) -> None:
     """Run the server until it is stopped.
 
     Each request is logged in one line on standard output. If IDENTITY_BASE_URL is not set, the
@@ -130,8 +162,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
     variables = {"MALLOC_MMAP_THRESHOLD_": str(128 * 2**10)} | os.environ | passed
     if values["METRICS"] != "off":
         variables["PROMETHEUS_MULTIPROC_DIR"] = make_metrics_folder()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    options = [f"--bind={host}:{port}", f"--workers={workers or cores}", f"--threads={threads}"]
+    options = [f"--bind={host}:{port}", f"--workers={workers}", f"--threads={threads}"]
     program = [sys.executable, "-m", *SERVER_MODULES[server]]
     os.execve(sys.executable, [*program, *options, "wsgi:application"], variables)
 

@@ -32,6 +32,7 @@ from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
 from commands.address import kept_address
+from commands.running import usable_cores
 from identity import passwords
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
@@ -522,6 +523,29 @@ def test_serve_prints_the_base_url_setting(empty):
     assert printed.startswith("Ada's is at https://id.example.org/\n")
     assert {"gunicorn", "--workers=3", "--threads=12"} <= set(empty.served)
     assert "IDENTITY" not in shlex.join(empty.served)
+
+
+def test_number_of_workers_is_that_of_the_usable_cores(empty, tmp_path, monkeypatch, subtests):
+    """A limit of a control group counts, its own or one above it."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    for arguments in ([], ["--workers", "auto"]):
+        empty.output("serve", "--bind", "127.0.0.1:0", *arguments)
+        assert "--workers=8" in empty.served
+    unit, own = tmp_path / "system.slice/identity-server.service", tmp_path / "cgroup"
+    unit.mkdir(parents=True)
+    own.write_text("3:cpuset:/\n0::/system.slice/identity-server.service\n")
+    for quota, parent, cores in (
+        ("max 100000", "max 100000", 8),
+        ("150000 100000", "max 100000", 2),
+        ("max 100000", "300000 100000", 3),
+        ("50000 100000", "300000 100000", 1),
+        ("1600000 100000", "max 100000", 8),
+    ):
+        with subtests.test(quota=quota, parent=parent):
+            (unit / "cpu.max").write_text(f"{quota}\n")
+            (unit.parent / "cpu.max").write_text(f"{parent}\n")
+            assert usable_cores(str(tmp_path), str(own)) == cores
+    assert usable_cores(str(tmp_path), str(tmp_path / "missing")) == 8
 
 
 def test_port_in_use_is_reported_in_one_line(installation):

@@ -82,6 +82,7 @@ SET = "UPDATE users SET record = jsonb_set(record::jsonb, '{{{}}}', '{}') WHERE 
 TOO_LARGE = USER_IDS_END + 1
 OTHER_ID = "ALTER TABLE pictures DROP CONSTRAINT pictures_user_id_fkey; UPDATE users SET id = "
 # Damage, and the beginning of the report. The client has the id CHESS.
+BOBS_PICTURE = "UPDATE pictures SET {} WHERE user_id = 2"
 LEFT_OUT = {
     "UPDATE users SET record = '[]' WHERE id = 2": "users/2 is damaged",
     SET.format("name", '"Dora"'): "users/2 is damaged: its column name does not follow from",
@@ -89,9 +90,9 @@ LEFT_OUT = {
     f"{OTHER_ID} {USER_IDS_END} WHERE id = 2": f"users/{USER_IDS_END} is damaged: its id is 2",
     "UPDATE clients SET id = '../..'": "../.. is damaged: its id is",
     f"UPDATE installation SET next_user_id = {TOO_LARGE}": f"next_user_id is {TOO_LARGE}, which is",
-    "UPDATE pictures SET medium = 'x' WHERE user_id = 2": "pictures/2 (medium) is not a whole webp file: left out, "
+    BOBS_PICTURE.format("medium = 'x'"): "pictures/2 (medium) is not a whole webp file: left out, "
     "player 2 gets a generated",
-    "UPDATE pictures SET pfp_timestamp = 5 WHERE user_id = 2": "pictures/2 has the timestamp 5, and its player ",
+    BOBS_PICTURE.format("pfp_timestamp = 5"): "pictures/2 has the timestamp 5, and its player ",
 }
 
 

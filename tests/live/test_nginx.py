@@ -180,6 +180,7 @@ def test_nginx_serves_pictures_like_the_server(
     imported = server.picture_dir / "small" / "77.webp"  # an account without pfpTimestamp
     imported.write_bytes(generate_picture(77)["small"])
     imported.chmod(0o644)
+    store.pictures.save(ada["id"], generate_picture(1000))
     picture = store.users.read(ada["id"]).picture_file
     with server.nginx.no_upstream_requests():
         for path in (f"/pfp/large/{picture}", "/pfp/small/77.webp"):
@@ -205,6 +206,7 @@ def test_nginx_serves_static_files_like_the_server(server: ServerBehindNginx, se
 
 def test_replaced_picture_is_404_at_once(store: Storage, ada: dict, send):
     pictures = [generate_picture(number) for number in (1000, 1001)]
+    store.pictures.save(ada["id"], pictures[1])
     for number in range(20):
         old = store.users.read(ada["id"]).pfp_timestamp
         paths = [f"/pfp/{size}/{ada['id']}-{old}.webp" for size in ("large", "medium", "small")]

@@ -81,13 +81,13 @@ def test_picture_without_a_timestamp_is_not_cached(server: ServerBehindNginx, se
 def test_missing_picture_is_not_cached(
     server: ServerBehindNginx, store: Storage, player: dict, send
 ):
-    path = picture_path(player, "medium")
-    file = server.picture_dir / "medium" / path.rpartition("/")[2]
+    timestamp = store.pictures.save(player["id"], generate_picture(1001))
+    name = f"{player['id']}-{timestamp}.webp"
+    file = server.picture_dir / "medium" / name
     hidden = file.rename(file.with_suffix(".hidden"))
-    store.pictures.save(player["id"], generate_picture(1001))
-    assert send("GET", path).status == 404
+    assert send("GET", f"/pfp/medium/{name}").status == 404
     hidden.rename(file)
-    assert send("GET", path).status == 200
+    assert send("GET", f"/pfp/medium/{name}").status == 200
 
 
 def test_cached_picture_does_not_depend_on_the_player(

@@ -131,16 +131,16 @@ def problems_in_record(kind: Kind, record: Any) -> Iterator[str]:
 
 def _texts_in(value: object) -> Iterator[str]:
     """Yield the texts in a record or a JSON value, names included."""
-    if is_dataclass(value):
-        for each in fields(value):
-            yield from _texts_in(getattr(value, each.name))
-    elif isinstance(value, str):
+    if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for each in value:
             yield from _texts_in(each)
         for each in value.values() if isinstance(value, dict) else ():
             yield from _texts_in(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from _texts_in(getattr(value, each.name))
 
 
 def check_audit_line(line: bytes) -> str | None:

@@ -101,12 +101,13 @@ def check_bio(bio: str) -> str | None:
 
 def has_controls(text: str, allowed: str = "") -> bool:
     """Return True for a text with control characters, which a terminal would obey."""
-    return any(each not in allowed for each in CONTROL.findall(text))
+    # What is printable has none of them, which is faster to find out.
+    return not text.isprintable() and any(each not in allowed for each in CONTROL.findall(text))
 
 
 def drop_hidden(text: str) -> str:
     """Return a text without the characters that show nothing or turn the direction of others."""
-    return HIDDEN.sub(r"\1", text)
+    return text if text.isprintable() else HIDDEN.sub(r"\1", text)
 
 
 def check_flair(flair: str) -> str | None:

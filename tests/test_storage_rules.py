@@ -1,6 +1,7 @@
 """The rules of the records' fields: what is accepted and what is refused, in tables."""
 
 import re
+import sys
 from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,6 +12,8 @@ from storage.records import Client
 from storage.rules import (
     COMMON_LENGTH,
     COMMON_PASSWORDS,
+    CONTROL,
+    HIDDEN,
     check_bio,
     check_email,
     check_password,
@@ -184,6 +187,13 @@ def test_hidden_characters_of_a_bio_are_dropped():
     assert drop_hidden(text) == "ab éé 👨\u200d👩 می\u200cخ"
     assert check_bio(drop_hidden(text)) is None
     assert drop_hidden("plain") == "plain"
+
+
+def test_printable_characters_are_neither_control_characters_nor_hidden():
+    """`has_controls` and `drop_hidden` do not look for them in a printable text."""
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    found = CONTROL.findall(every) + [match[0] for match in HIDDEN.finditer(every)]
+    assert [each for each in found if each.isprintable()] == []
 
 
 def test_password_rules(subtests):

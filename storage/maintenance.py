@@ -113,9 +113,10 @@ def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
         if problem := check(getattr(record, field)):
             yield f"{field}: {problem}"
     for field in (each.name for each in fields(record)):
-        allowed = BIO_CONTROLS if field in ("bio", "text") else ""
-        # No archive has sessions.
-        texts = [] if field == "sessions" else [*_texts_in(getattr(record, field))]
+        value = getattr(record, field)
+        if not value or isinstance(value, int) or field == "sessions":  # no archive has sessions
+            continue
+        allowed, texts = BIO_CONTROLS if field in ("bio", "text") else "", _texts_in(value)
         if any(has_controls(text, allowed) or text != drop_hidden(text) for text in texts):
             yield f"{field}: This has control characters."
     for unique in kind.unique:

@@ -43,10 +43,11 @@ def check(
         yield from _check_data_folder(walk)
         if all(map(os.path.isdir, layout.folders())):
             records = RecordCheck(walk)
-            yield from walk.count(layout.folders())
+            walk.total = records.count() + _count_lines(layout)
+            progress(0, walk.total)
             yield from records.check_users()
             yield from records.check_others()
-            yield from walk.confirmed(_look_at_audit, layout, locks=[layout.audit_lock()])
+            yield from walk.confirmed(_look_at_audit, walk, locks=[layout.audit_lock()])
 
 
 def _look_at_layout(walk: Walk) -> Findings:
@@ -100,8 +101,15 @@ def _look_at_key(layout: Layout) -> Findings:
         yield Finding(path, str(error))
 
 
-def _look_at_audit(layout: Layout) -> Findings:
-    log = layout.path("audit.log")
+def _count_lines(layout: Layout) -> int:
+    with contextlib.suppress(OSError):
+        return sum(1 for _ in disk.read_lines(layout.path("audit.log")))
+    return 0
+
+
+def _look_at_audit(walk: Walk) -> Findings:
+    log = walk.layout.path("audit.log")
     for number, line in enumerate(disk.read_lines(log), start=1):
+        walk.advance()
         if not is_whole(line):
             yield Finding(log, f"has a damaged line, number {number}")

@@ -8,6 +8,8 @@ import contextlib
 import functools
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from storage import kinds
@@ -22,6 +24,7 @@ from storage.flat_files.problems import (
     Problems,
     Walk,
     is_old,
+    look_at_access,
     look_at_orphan,
     remove,
 )
@@ -43,8 +46,24 @@ class RecordCheck:
         # The first record that needs an entry which leads elsewhere or is missing. An installation
         # has few of them.
         self._owners: dict[str, int | str] = {}
+        # How many entries and pictures in each folder were found sound with their records. Where
+        # there are no others they are not looked at again: each would be, with its record.
+        self._sound: Counter[str] = Counter()
         self._last_id = 0  # of a user, the largest ever given
         self._next_id = 0  # of the next user; 0 if it is unknown
+
+    def count(self) -> int:
+        """Return how many files there are to look at."""
+        layout = self._layout
+        folders = [layout.path("deleted"), *layout.picture_folders()]
+        for kind in kinds.KINDS:
+            names = (kind.name, *(unique.folder for unique in kind.unique))
+            folders += map(layout.path, names)
+        total = sum(len(files) for _, _, files in os.walk(layout.path("index")))
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it is named when it is looked at
+                total += len(os.listdir(folder))
+        return total
 
     def check_users(self) -> Problems:
         """Check the users, the deleted ids, the entries of their keys, and their pictures."""
@@ -59,8 +78,8 @@ class RecordCheck:
         yield from walk.confirmed(self._look_at_next_id, locks=locks)
         yield from self._check_entries(USERS)
         for folder in layout.picture_folders():
-            look = self._look_at_picture
-            yield from walk.check_folder(folder, PICTURE_FILE, look, locks_of, mode=MODE)
+            look, sound = self._look_at_picture, self._sound[folder]
+            yield from walk.check_folder(folder, PICTURE_FILE, look, locks_of, MODE, sound)
 
     def check_others(self) -> Problems:
         """Check the records of the other kinds, and the entries of their keys."""
@@ -80,11 +99,9 @@ class RecordCheck:
         walk, look = self._walk, functools.partial(self._look_at_entry, kind)
         locks_of = functools.partial(self._locks_of, kind)
         for unique in kind.unique:
-            folder, names = (
-                self._layout.path(unique.folder),
-                SAFE_NAME if unique.ordered else SHA256,
-            )
-            yield from walk.check_folder(folder, names, look, locks_of, mode=None)
+            folder = self._layout.path(unique.folder)
+            names, sound = SAFE_NAME if unique.ordered else SHA256, self._sound[folder]
+            yield from walk.check_folder(folder, names, look, locks_of, mode=None, sound=sound)
         known = {index.name for index in kind.keys[len(kind.unique) :]}
         for folder in (yield from walk.paths_in(self._layout.path("index", kind.name))):
             if os.path.basename(folder) not in known:
@@ -92,17 +109,17 @@ class RecordCheck:
                 continue
             for value in (yield from walk.paths_in(folder)):
                 if SHORT_KEY.fullmatch(os.path.basename(value)):
-                    yield from walk.check_folder(value, kind.id, look, locks_of)
+                    sound = self._sound[value]
+                    yield from walk.check_folder(value, kind.id, look, locks_of, sound=sound)
                 else:
                     yield from walk.confirmed(look_at_orphan, value)
 
-    def _locks_of(self, kind: Kind, path: str) -> list[Lock]:
-        """Return the locks that stop every change of a file and of the record behind it."""
+    def _locks_of(self, kind: Kind, path: str) -> Iterator[Lock]:
+        """Yield the locks that stop every change of a file and of the record behind it."""
         record_id = _id_in(kind, path)
-        locks = [self._layout.kind_lock(kind)]
+        yield self._layout.kind_lock(kind)
         if kind.locks > 1 and record_id is not None:
-            locks.append(self._layout.record_lock(kind, record_id))
-        return locks
+            yield self._layout.record_lock(kind, record_id)
 
     # -- ids -----------------------------------------------------------------------------------
 
@@ -151,12 +168,24 @@ class RecordCheck:
             if os.path.islink(path):
                 yield Finding(path, "is a link that leads nowhere")
             return
-        for problem in problems_in_record(kind, record):
-            yield Finding(path, problem)
-        yield from self._look_at_entries_of(kind, path, record)
-        yield from self._look_at_owners_of(kind, path, record)
+        entries = self._entries_of(kind, record)
+        pictures = self._pictures_of(record) if kind is USERS else {}
+        found = [Finding(path, problem) for problem in problems_in_record(kind, record)]
+        found += self._look_at_entries_of(kind, path, record, entries)
+        found += self._look_at_owners_of(kind, path, record)
         if kind is USERS:
-            yield from self._look_at_pictures_of(path, record)
+            found += self._look_at_pictures_of(path, record, pictures)
+        if not found:  # else it is looked at twice, and would be counted twice
+            for entry, (key, _) in entries.items():
+                self._count_sound(entry, None if isinstance(key, Unique) else 0o600)
+            for picture in pictures.values():
+                self._count_sound(picture, MODE)
+        yield from found
+
+    def _count_sound(self, path: str, mode: int | None) -> None:
+        """Count a file that a record needs; a link has no mode."""
+        if mode is None or not any(look_at_access(path, mode, self._walk.owner)):
+            self._sound[os.path.dirname(path)] += 1
 
     def _read(self, kind: Kind, record_id: int | str) -> Any:
         """Return a record; one that the disk refuses counts as damaged. Raises NotFound."""
@@ -188,8 +217,10 @@ class RecordCheck:
         entries = self._records[kind.name].entries
         return {entries.path(*key, record.id): key for key in keys_of(kind, record)}
 
-    def _look_at_entries_of(self, kind: Kind, path: str, record: Any) -> Findings:
-        for entry, (key, value) in self._entries_of(kind, record).items():
+    def _look_at_entries_of(
+        self, kind: Kind, path: str, record: Any, entries: dict[str, Key]
+    ) -> Findings:
+        for entry, (key, value) in entries.items():
             if isinstance(key, Index):
                 if not os.path.lexists(entry):
                     add = functools.partial(self._add_entry, kind, key, value, record.id)
@@ -274,16 +305,18 @@ class RecordCheck:
         if (user.pfp_generated or path not in needed) and os.path.lexists(path):
             yield Finding(path, f"does not match {_name(USERS, user_id)}", remove)
 
-    def _look_at_pictures_of(self, path: str, user: User) -> Findings:
+    def _pictures_of(self, user: User) -> dict[str, str]:
+        """Return the paths of the pictures that must be stored, by size."""
+        paths = self._layout.pictures(user.id, user.pfp_timestamp)
+        return {} if will_be_generated(user, paths) else paths
+
+    def _look_at_pictures_of(self, path: str, user: User, pictures: dict[str, str]) -> Findings:
         # One repair is enough for all three.
         remake = functools.cache(functools.partial(self._remake_pictures, user))
         if not has_picture_time(user):
             yield Finding(path, "pfp_timestamp is not a time", lambda path: remake())
             return
-        paths = self._layout.pictures(user.id, user.pfp_timestamp)
-        if will_be_generated(user, paths):
-            return
-        for size, path in paths.items():
+        for size, path in pictures.items():
             if problem := _problem_with_picture(size, path):
                 yield Finding(path, problem, lambda path: remake())
 

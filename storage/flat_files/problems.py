@@ -22,7 +22,7 @@ from storage.flat_files.layout import Layout, Lock
 from storage.maintenance import Problem, Progress
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
-STEP = 1000  # files between two reports of progress
+STEP = 1000  # files and lines between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,13 @@ class Walk:
         self._named: set[str] = set()  # places of problems
         self._repair = repair
         self._progress = progress
-        self._done = self._total = 0  # files
+        self._done = self.total = 0  # files, and lines of the audit log
 
-    def count(self, folders: Iterable[str]) -> Problems:
-        """Add the files in these folders to the total of the progress."""
-        for folder in folders:
-            self._total += len((yield from self._names_in(folder)))
+    def advance(self, number: int = 1) -> None:
+        """Note that so many files were looked at, and report the progress each STEP files."""
+        before, self._done = self._done, self._done + number
+        if before // STEP < self._done // STEP:
+            self._progress(min(self._done, self.total), self.total)
 
     def check_folder(
         self,
@@ -117,13 +118,21 @@ class Walk:
         look: Callable[[str], Findings] = lambda path: iter(()),
         locks_of: Callable[[str], Iterable[Lock]] = lambda path: (),
         mode: int | None = 0o600,
+        sound: int = 0,
     ) -> Problems:
-        """Look at each file whose name has that form; the others were left behind."""
-        for path in (yield from self.paths_in(folder)):
-            if self._done % STEP == 0:
-                self._progress(self._done, self._total)
-            self._done += 1
-            if not names.fullmatch(os.path.basename(path)):
+        """Look at each file whose name has that form; the others were left behind.
+
+        Of `sound` files there it is known that nothing is wrong: if there are no others, the folder
+        is skipped.
+        """
+        there = yield from self._names_in(folder)
+        if len(there) == sound:
+            self.advance(sound)
+            return
+        for name in there:
+            self.advance()
+            path = f"{folder}/{name}"
+            if not names.fullmatch(name):
                 yield from self.confirmed(look_at_orphan, path)
                 continue
             if mode is not None:
@@ -133,13 +142,11 @@ class Walk:
     def paths_in(self, folder: str) -> Generator[Problem, None, Iterator[str]]:
         """Return the paths in a folder (9 before 10); a problem and none if the disk refuses."""
         names = yield from self._names_in(folder)
-        names.sort()
-        names.sort(key=len)
         return (f"{folder}/{name}" for name in names)
 
     def _names_in(self, folder: str) -> Generator[Problem, None, list[str]]:
         try:
-            return os.listdir(folder)
+            return sorted(sorted(os.listdir(folder)), key=len)
         except OSError as error:
             if folder in self.layout.folders() or os.path.lexists(folder):  # else just removed
                 yield from self._refusal(error)

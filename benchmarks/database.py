@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.population import PASSWORD, REDIRECT_URI, SHARERS, make_player
+from benchmarks.population import PASSWORD, REDIRECT_URI, STEP, draw_upload, make_player, upload_of
 from commands.running import kept_port
 from identity.passwords import hash_password
 from storage import Storage, open_storage
@@ -86,8 +86,9 @@ def populate_database(
     password_hash = hash_password(PASSWORD)
     with storage.load() as load:
         for user_id in range(1, users + 1):
-            load.add_user(make_player(user_id, client.id, password_hash), {})
-            if user_id % SHARERS == 0:
+            user = make_player(user_id, client.id, password_hash)
+            load.add_user(user, {} if user.pfp_generated else draw_upload(upload_of(user_id)))
+            if user_id % STEP == 0:
                 progress(f"{user_id:,} players")
         load.add(CLIENTS, client)
         load.next_user_id = users + 1

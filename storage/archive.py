@@ -43,6 +43,7 @@ from storage.maintenance import (
     Progress,
     Report,
     Snapshot,
+    Steps,
     check_audit_line,
     check_picture,
     ignore,
@@ -97,7 +98,6 @@ def part_of(name: str) -> str | None:
 
 MOST_UNPACKED = 100  # bytes of content for each byte of an archive; records need about ten
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}\s*")
-STEP = 100  # players between two reports of progress
 # Raised for an archive that no backup wrote, or that was damaged since.
 NOT_AS_WRITTEN = (
     *(DamagedRecord, tarfile.TarError, UnicodeDecodeError),
@@ -134,9 +134,8 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, repo
     players = 0
     _add(archive, "format", b"%d\n" % VERSION)
     _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
-    for done, (user, pictures) in enumerate(snapshot.users(), start=1):
-        if done % STEP == 0 or done == snapshot.users_total:
-            progress(done, snapshot.users_total)
+    steps = Steps(progress, snapshot.total)
+    for user, pictures in steps.each(snapshot.users()):
         user.sessions = []
         if _add_record(archive, f"users/{user.id}.json", user, report):
             players += 1
@@ -145,15 +144,16 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, repo
     for user_id in snapshot.deleted_ids():
         _add(archive, f"deleted/{user_id}", b"")
     for kind in archived_kinds().values():
-        for record in snapshot.records(kind) if kind is not kinds.USERS else ():
+        for record in steps.each(snapshot.records(kind)) if kind is not kinds.USERS else ():
             _add_record(archive, f"{kind.name}/{record.id}.json", record, report)
     with tempfile.TemporaryFile() as log:  # tar has the size before the content
-        for number, line in enumerate(snapshot.audit_lines(), start=1):
+        for number, line in enumerate(steps.each(snapshot.audit_lines()), start=1):
             if problem := check_audit_line(line):  # a restore would refuse it
                 report(f"audit.log, line {number}: {problem}: left out")
             else:
                 log.write(line)
         _add_file(archive, "audit.log", log)
+    steps.end()
     return players
 
 

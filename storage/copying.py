@@ -7,9 +7,7 @@ Authorization codes and counted attempts expire, and are left behind.
 from storage import Storage, kinds
 from storage.errors import BadInstallation
 from storage.files import translate_os_errors
-from storage.maintenance import Load, Progress, Report, Snapshot, ignore
-
-STEP = 100  # players between two reports of progress
+from storage.maintenance import Load, Progress, Report, Snapshot, Steps, ignore
 
 
 def copy(
@@ -39,19 +37,18 @@ def copy(
 
 def _copy_all(snapshot: Snapshot, load: Load, progress: Progress) -> int:
     """Add everything of a snapshot; return the number of players."""
-    players = 0
-    for user, pictures in snapshot.users():
+    players, steps = 0, Steps(progress, snapshot.total)
+    for user, pictures in steps.each(snapshot.users()):
         load.add_user(user, pictures)
         players += 1
-        if players % STEP == 0 or players == snapshot.users_total:
-            progress(players, snapshot.users_total)
     for user_id in snapshot.deleted_ids():
         load.add_deleted_id(user_id)
     for kind in kinds.KINDS:
         if kind.copied and kind is not kinds.USERS:
-            for record in snapshot.records(kind):
+            for record in steps.each(snapshot.records(kind)):
                 load.add(kind, record)
     load.keys = snapshot.keys()
-    load.add_audit_log(snapshot.audit_lines())
+    load.add_audit_log(steps.each(snapshot.audit_lines()))
     load.next_user_id = snapshot.next_user_id
+    steps.end()
     return players

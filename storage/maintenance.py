@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from storage.errors import DamagedRecord, PictureRefused
 from storage.kind import Kind
@@ -14,6 +14,8 @@ from storage.rules import BIO_CONTROLS, TIME_END, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes
+STEP = 100  # records, files or lines between two reports of progress
+Item = TypeVar("Item")
 
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
 Report = Callable[[str], None]  # gets a line for a person
@@ -21,6 +23,31 @@ Report = Callable[[str], None]  # gets a line for a person
 
 def ignore(*_: object) -> None:
     """Do nothing: the default of `progress`, `report` and `before`."""
+
+
+class Steps:
+    """Counts the steps of long work, and reports the progress each STEP steps."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def advance(self, number: int = 1) -> None:
+        """Count so many steps; there may be more than were expected."""
+        before, self._done = self._done, self._done + number
+        if before // STEP < self._done // STEP:
+            self._progress(min(self._done, self._total), self._total)
+
+    def each(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items, and count each as a step when the caller is done with it."""
+        for item in items:
+            yield item
+            self.advance()
+
+    def end(self) -> None:
+        """Report that everything is done: what may follow is to wait for the disk."""
+        self._progress(self._total, self._total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +73,7 @@ class Snapshot(ABC):
     Authorization codes and counted attempts are no part of it: they expire.
     """
 
-    users_total: int  # of those that `users` tries to read
+    total: int  # of the records that it tries to read, and the lines of the audit log
     next_user_id: int  # larger than every id in the snapshot
 
     @abstractmethod

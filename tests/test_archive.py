@@ -143,7 +143,7 @@ def test_backup_adds_only_the_archive_and_an_audit_line(site, path):
 
 def test_changes_during_a_backup_are_not_in_the_archive(site, path, empty, monkeypatch):
     """A picture that was changed has its new timestamp; a player whose picture went, went too."""
-    monkeypatch.setattr("storage.archive.STEP", 1)
+    monkeypatch.setattr("storage.maintenance.STEP", 1)
     store, reported = site.open(), []
     store.pictures.save(DORA, generate_picture(1001))
 

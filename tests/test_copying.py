@@ -28,11 +28,14 @@ def target(request, tmp_path) -> Iterator[Storage]:
 
 
 @on_each_backend
-def test_copy_has_everything(storage, target):
+def test_copy_has_everything(storage, target, monkeypatch):
+    monkeypatch.setattr("storage.maintenance.STEP", 1)
     fill(storage)
     before, reported = read_all(storage), []
     assert copy(storage, target, lambda *done: reported.append(done)) == 3
-    assert reported == [(3, 3)]
+    total = reported[-1][1]
+    assert total > 10
+    assert reported == [*((done, total) for done in range(1, total + 1)), (total, total)]
     assert read_all(target) == read_all(storage) == before
     for user_id in storage.users.ids():
         file = storage.users.read(user_id).picture_file

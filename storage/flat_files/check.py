@@ -10,6 +10,7 @@ import functools
 import os
 import re
 
+from storage import kinds
 from storage.audit_lines import is_whole
 from storage.errors import BadInstallation, NotFound, StorageFailed
 from storage.flat_files import disk, problems
@@ -17,7 +18,7 @@ from storage.flat_files.check_records import RecordCheck
 from storage.flat_files.keys import NO_KEY, KeyFile
 from storage.flat_files.layout import Layout
 from storage.flat_files.problems import Finding, Findings, Problems, Walk
-from storage.maintenance import Progress, ignore
+from storage.maintenance import Progress, Steps, ignore
 
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}")
@@ -35,7 +36,7 @@ def check(
     if not os.path.isdir(layout.data_dir):
         raise BadInstallation(f"there is no installation in {layout.data_dir}")
     layout.version()
-    walk = Walk(layout, repair, progress)
+    walk = Walk(layout, repair, Steps(progress, _count_steps(layout)))
     # One sync for all repairs: single ones of 100,000 index entries would take an hour.
     sync = disk.synced(layout.data_dir) if repair else contextlib.nullcontext()
     with disk.translate_os_errors(), sync:
@@ -43,11 +44,22 @@ def check(
         yield from _check_data_folder(walk)
         if all(map(os.path.isdir, layout.folders())):
             records = RecordCheck(walk)
-            walk.total = records.count() + _count_lines(layout)
-            progress(0, walk.total)
             yield from records.check_users()
             yield from records.check_others()
             yield from walk.confirmed(_look_at_audit, walk, locks=[layout.audit_lock()])
+
+
+def _count_steps(layout: Layout) -> int:
+    """Return the number of files that belong to records, and of lines of the audit log."""
+    folders = [layout.path("deleted"), *layout.picture_folders()]
+    for kind in kinds.KINDS:
+        folders += map(layout.path, (kind.name, *(unique.folder for unique in kind.unique)))
+    steps = sum(len(files) for _, _, files in os.walk(layout.path("index")))
+    with contextlib.suppress(OSError):  # it is named when it is looked at
+        for folder in folders:
+            steps += len(os.listdir(folder))
+        steps += sum(1 for _ in disk.read_lines(layout.path("audit.log")))
+    return steps
 
 
 def _look_at_layout(walk: Walk) -> Findings:
@@ -101,15 +113,8 @@ def _look_at_key(layout: Layout) -> Findings:
         yield Finding(path, str(error))
 
 
-def _count_lines(layout: Layout) -> int:
-    with contextlib.suppress(OSError):
-        return sum(1 for _ in disk.read_lines(layout.path("audit.log")))
-    return 0
-
-
 def _look_at_audit(walk: Walk) -> Findings:
     log = walk.layout.path("audit.log")
-    for number, line in enumerate(disk.read_lines(log), start=1):
-        walk.advance()
+    for number, line in enumerate(walk.steps.each(disk.read_lines(log)), start=1):
         if not is_whole(line):
             yield Finding(log, f"has a damaged line, number {number}")

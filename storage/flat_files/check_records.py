@@ -52,19 +52,6 @@ class RecordCheck:
         self._last_id = 0  # of a user, the largest ever given
         self._next_id = 0  # of the next user; 0 if it is unknown
 
-    def count(self) -> int:
-        """Return how many files there are to look at."""
-        layout = self._layout
-        folders = [layout.path("deleted"), *layout.picture_folders()]
-        for kind in kinds.KINDS:
-            names = (kind.name, *(unique.folder for unique in kind.unique))
-            folders += map(layout.path, names)
-        total = sum(len(files) for _, _, files in os.walk(layout.path("index")))
-        for folder in folders:
-            with contextlib.suppress(OSError):  # it is named when it is looked at
-                total += len(os.listdir(folder))
-        return total
-
     def check_users(self) -> Problems:
         """Check the users, the deleted ids, the entries of their keys, and their pictures."""
         walk, layout, deleted = self._walk, self._layout, self._layout.path("deleted")

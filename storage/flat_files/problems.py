@@ -19,10 +19,9 @@ from storage.errors import StorageError
 from storage.files import user_name
 from storage.flat_files.disk import translate_os_errors
 from storage.flat_files.layout import Layout, Lock
-from storage.maintenance import Problem, Progress
+from storage.maintenance import Problem, Steps
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
-STEP = 1000  # files and lines between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +95,13 @@ class Walk:
     With `repair` each finding that has a repair is repaired.
     """
 
-    def __init__(self, layout: Layout, repair: bool, progress: Progress) -> None:
+    def __init__(self, layout: Layout, repair: bool, steps: Steps) -> None:
         self.layout = layout
         self.owner = os.stat(layout.data_dir).st_uid  # to whom all files should belong
         self.refused: set[str] = set()  # files and folders that the disk refuses to open
         self._named: set[str] = set()  # places of problems
         self._repair = repair
-        self._progress = progress
-        self._done = self.total = 0  # files, and lines of the audit log
-
-    def advance(self, number: int = 1) -> None:
-        """Note that so many files were looked at, and report the progress each STEP files."""
-        before, self._done = self._done, self._done + number
-        if before // STEP < self._done // STEP:
-            self._progress(min(self._done, self.total), self.total)
+        self.steps = steps  # files, and lines of the audit log
 
     def check_folder(
         self,
@@ -127,10 +119,9 @@ class Walk:
         """
         there = yield from self._names_in(folder)
         if len(there) == sound:
-            self.advance(sound)
+            self.steps.advance(sound)
             return
-        for name in there:
-            self.advance()
+        for name in self.steps.each(there):
             path = f"{folder}/{name}"
             if not names.fullmatch(name):
                 yield from self.confirmed(look_at_orphan, path)

@@ -47,11 +47,13 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
                 # Until the last kind is read: an app and its cover are of one moment.
                 held.enter_context(layout.kind_lock(kind))
                 spools[kind.name] = _spool(layout, kind, new_file())
-        log = new_file()
+        log, lines = new_file(), 0
         with layout.audit_lock():  # copied, because it grows in place
-            log.writelines(disk.read_lines(layout.path("audit.log")))
+            for line in disk.read_lines(layout.path("audit.log")):
+                log.write(line)
+                lines += 1
         log.seek(0)
-        yield FrozenFiles(layout, spools, log, report)
+        yield FrozenFiles(layout, spools, log, lines, report)
 
 
 def _spool(layout: Layout, kind: Kind, file: BinaryIO) -> Spool:
@@ -77,7 +79,7 @@ class FrozenFiles(Snapshot):
     """The records of one moment, and the pictures as they are now."""
 
     def __init__(
-        self, layout: Layout, spools: dict[str, Spool], log: BinaryIO, report: Report
+        self, layout: Layout, spools: dict[str, Spool], log: BinaryIO, lines: int, report: Report
     ) -> None:
         self._layout = layout
         self._spools = spools
@@ -90,7 +92,7 @@ class FrozenFiles(Snapshot):
         deleted = {int(name) for name in names if USER_ID.fullmatch(name)}
         # A deletion that was killed leaves both, and the record is the truth.
         self._deleted = set(filter(USERS.may_have, deleted - users))
-        self.users_total = len(users)
+        self.total = sum(len(ids) for ids, _ in spools.values()) + lines
         largest = max(self._deleted | users, default=0)
         self.next_user_id = max(self._read_next_id(), largest + 1)
 

@@ -21,6 +21,7 @@ from storage.kinds import USERS
 from storage.maintenance import (
     Problem,
     Progress,
+    Steps,
     check_picture,
     has_picture_time,
     ignore,
@@ -35,6 +36,7 @@ from storage.postgresql.snapshot import (
     LAST_ID,
     ONE_STATE,
     PICTURES,
+    count_rows,
     pictures_in,
     problems_with_pictures,
     stream,
@@ -42,7 +44,6 @@ from storage.postgresql.snapshot import (
 from storage.records import PICTURE_SIZES, User
 from storage.rules import USER_IDS_END
 
-STEP = 1000  # rows between two reports of progress
 DELETED = """
 SELECT id, EXISTS (SELECT FROM users WHERE users.id = deleted_users.id) FROM deleted_users
 """
@@ -83,7 +84,6 @@ class Check:
         self._connection = connection
         self._repair = repair
         self._progress = progress
-        self._done = self._total = 0  # rows
         self._pictures = PictureTable(database)
 
     def problems(self) -> Iterator[Problem]:
@@ -97,20 +97,15 @@ class Check:
             ("installation", "one", INSTALLATION, self._look_at_installation),
             ("audit", "id", AUDIT, _look_at_line),
         ]
-        for table, *_ in checks:
-            [(rows,)] = self._connection.execute(f"SELECT count(*) FROM {table}")
-            self._total += rows
+        steps = Steps(self._progress, count_rows(self._connection, (each[0] for each in checks)))
         for each in checks:
-            yield from self._check(*each)
+            yield from self._check(steps, *each)
 
     def _check(
-        self, table: str, key: str, query: str, look: Callable[..., Findings]
+        self, steps: Steps, table: str, key: str, query: str, look: Callable[..., Findings]
     ) -> Iterator[Problem]:
         """Look at each row, whose `key` comes first; for a repair, again under its lock."""
-        for row in stream(self._connection, f"{query} ORDER BY {key}"):
-            if self._done % STEP == 0:
-                self._progress(self._done, self._total)
-            self._done += 1
+        for row in steps.each(stream(self._connection, f"{query} ORDER BY {key}")):
             found = list(look(*row))
             if self._repair and any(each.repair for each in found):
                 again = f"{query} WHERE {key} = %s FOR UPDATE OF {table}"

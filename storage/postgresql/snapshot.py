@@ -1,11 +1,12 @@
 """One state of the database while the server goes on, as a backup reads it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import psycopg
 
+from storage import kinds
 from storage.errors import DamagedRecord
 from storage.kind import Kind
 from storage.kinds import USERS
@@ -41,6 +42,12 @@ def stream(connection: psycopg.Connection, query: str) -> Iterator[tuple]:
         yield from cursor
 
 
+def count_rows(connection: psycopg.Connection, tables: Iterable[str]) -> int:
+    """Return the number of rows of some tables."""
+    counts = (f"(SELECT count(*) FROM {table})" for table in tables)
+    return connection.execute(f"SELECT {' + '.join(counts)}").fetchone()[0]
+
+
 @contextlib.contextmanager
 def archive_lock(database: Database, report: Report) -> Iterator[None]:
     """Wait for other snapshots and loads of this installation, and hold new ones back."""
@@ -67,9 +74,10 @@ class FrozenRows(Snapshot):
     def __init__(self, connection: psycopg.Connection, report: Report) -> None:
         self._connection = connection
         self._report = report
-        query = f"SELECT (SELECT count(*) FROM users), next_user_id, keys, ({LAST_ID})"
-        [row] = connection.execute(f"{query} FROM installation")
-        self.users_total, next_id, self._keys, last_id = row
+        query = f"SELECT next_user_id, keys, ({LAST_ID}) FROM installation"
+        [(next_id, self._keys, last_id)] = connection.execute(query)
+        tables = ["audit", *(kind.name for kind in kinds.KINDS if kind.copied)]
+        self.total = count_rows(connection, tables)
         if next_id > USER_IDS_END:
             self._skip(f"next_user_id is {next_id}, which is too large")
             next_id = 1

@@ -120,7 +120,7 @@ def test_check_of_a_sound_installation_finds_nothing(site):
 
 
 def test_progress_tells_how_many_files_were_looked_at(site, monkeypatch):
-    monkeypatch.setattr("storage.flat_files.problems.STEP", 10)
+    monkeypatch.setattr("storage.maintenance.STEP", 10)
     reported = []
     list(site.store.verify(progress=lambda *numbers: reported.append(numbers)))
     assert [done for done, _ in reported] == sorted(done for done, _ in reported)

@@ -91,9 +91,8 @@ def parts() -> dict[str, Part]:
 
 def part_of(name: str) -> str | None:
     """Return the part that a member of this name belongs to, None if no backup has it."""
-    part = name.partition("/")[0]
-    is_known = part in parts() and re.fullmatch(parts()[part].name, name)
-    return part if is_known else None
+    first, known = name.partition("/")[0], parts()
+    return first if first in known and re.fullmatch(known[first].name, name) else None
 
 
 MOST_UNPACKED = 100  # bytes of content for each byte of an archive; records need about ten

@@ -129,13 +129,14 @@ class Entries:
         else:
             is_there = False  # not lexists(): where that fails, on a broken disk, it says no
             while not is_there:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(folder, 0o700)
-                # Of several locks, the holder of another may just have removed the empty folder.
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     with contextlib.suppress(FileExistsError), disk.created(path):
                         pass
                     is_there = True
+                # Of several locks, the holder of another may just have removed the empty folder.
+                except FileNotFoundError:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, 0o700)
             if durable:
                 disk.sync_folder(os.path.dirname(folder))
         if durable:

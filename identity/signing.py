@@ -83,7 +83,7 @@ def serializer(purpose: str, store: Storage | None = None) -> URLSafeTimedSerial
     """Return the serializer for one purpose; text signed for another purpose never verifies.
 
     The keys are those of `store`, by default of the app that handles this request. A rotated key
-    reaches every worker at its next call. `loads(text, max_age=seconds)` raises
+    reaches every worker within a second. `loads(text, max_age=seconds)` raises
     itsdangerous.BadSignature, or its subclass SignatureExpired.
     """
     return _make_serializer((store or get_storage()).keys.current(), purpose)

@@ -42,6 +42,7 @@ ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window 
 PLAYING_KEPT = 150  # seconds, as a sitting; the play page sends a heartbeat each minute
 PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
+KEYS_CACHED = 1.0  # seconds: each signature needs the keys, and they rarely change
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 GENERATED_CACHED = 4096  # pictures that were drawn: about 200 bytes each
 Code = TypeVar("Code", AuthorizationCode, DeviceRequest)
@@ -105,21 +106,36 @@ def new_key() -> str:
 
 
 class Keys(ABC):
-    """The signing keys."""
+    """The signing keys, which each process caches for KEYS_CACHED."""
+
+    def __init__(self) -> None:
+        self._cached: tuple[float, tuple[bytes, ...]] = 0.0, ()  # until when: time.monotonic()
+
+    def current(self) -> tuple[bytes, ...]:
+        """Return the keys that verify, newest last. They may be those of KEYS_CACHED ago."""
+        until, keys = self._cached
+        started = time.monotonic()
+        if started >= until:
+            keys = self.read()
+            # From before they were read: a rotation since is known in time.
+            self._cached = started + KEYS_CACHED, keys
+        return keys
 
     @abstractmethod
-    def current(self) -> tuple[bytes, ...]:
-        """Return the keys that verify, newest last.
-
-        A backend may cache them for a second; `rotate` returns after that second.
-        """
+    def read(self) -> tuple[bytes, ...]:
+        """Return the keys as they are now. Raises BadInstallation if there is none."""
 
     @abstractmethod
     def rotate(self, drop_old: bool) -> None:
         """Add a key and keep the one before. With `drop_old`, no other key stays valid.
 
-        When it returns, every process signs with the new key.
+        When it returns, every process signs with the new key: it calls `expire`.
         """
+
+    def expire(self) -> None:
+        """Return when no process caches keys from before this call."""
+        self._cached = 0.0, ()
+        time.sleep(KEYS_CACHED)
 
 
 class Attempts(ABC):

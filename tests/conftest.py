@@ -28,7 +28,7 @@ from werkzeug.test import TestResponse
 
 import identity_server
 from identity import links, passwords, stamps
-from storage import Storage, pictures
+from storage import Storage, contract, pictures
 from storage.contract import ATTEMPTS_WINDOW
 from storage.flat_files import disk
 from storage.records import Client, User
@@ -108,10 +108,11 @@ def process_guard(request) -> Iterator[None]:
 
 @pytest.fixture
 def unsynced(monkeypatch) -> None:
-    """Disable fsync, which would take two thirds of the time.
+    """Disable fsync, which would take two thirds of the time, and shorten the wait for new keys.
 
     flat_files/ tests the calls of fsync.
     """
+    monkeypatch.setattr(contract, "KEYS_CACHED", 0.01)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
 

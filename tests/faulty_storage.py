@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
+from storage import contract
 from storage.kinds import USERS
 
 # Each kind of change that can be made to fail, and what then cannot be opened: locks, which every
@@ -81,8 +83,9 @@ class FlatFileFaults:
         self.add_audit_line("no JSON")
 
     def replace_keys(self, *keys: bytes) -> None:
-        """Store these signing keys, the newest last."""
+        """Store these signing keys, the newest last, and return when they count."""
         _replace(self._parts["keys"], b"".join(key + b"\n" for key in keys))
+        time.sleep(contract.KEYS_CACHED)
 
     def take_away(self, part: str) -> None:
         """Make a part unavailable, for reading too: "users", "keys" or "pictures"."""

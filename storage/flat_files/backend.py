@@ -64,7 +64,7 @@ class FlatFiles(Storage):
         return self._records[kind]
 
     def try_reading(self) -> None:
-        self.keys.current()
+        self.keys.read()
 
     @raises_storage_errors
     def try_saving(self) -> None:

@@ -16,9 +16,9 @@ class KeyFile(Keys):
     """The keys in a file, made if there is none. Raises OSError, BadInstallation."""
 
     def __init__(self, layout: Layout) -> None:
+        super().__init__()
         self._layout = layout
         self._path = layout.path("secret_key")
-        self._cache = disk.StatCache(1)
         if not os.path.exists(self._path):
             self.make()
         self.current()
@@ -38,21 +38,20 @@ class KeyFile(Keys):
     @raises_storage_errors
     def rotate(self, drop_old: bool) -> None:
         with self._layout.lock("keys"):
-            kept = () if drop_old else self._read_file()[1 - KEYS_KEPT :]
+            kept = () if drop_old else self.read()[1 - KEYS_KEPT :]
             self._write((*kept, new_key().encode()), commits=True)
+        self.expire()
 
     def replace(self, keys: tuple[bytes, ...]) -> None:
-        """Replace all keys by these, newest last. Raises OSError."""
+        """Replace all keys by these, newest last, as `rotate` does. Raises OSError."""
         with self._layout.lock("keys"):
             self._write(keys)
+        self.expire()
 
     def _write(self, keys: tuple[bytes, ...], commits: bool = False) -> None:
         disk.write_file(self._path, b"".join(key + b"\n" for key in keys), commits=commits)
 
-    def current(self) -> tuple[bytes, ...]:
-        return self._cache.get(self._path, self._read_file)
-
-    def _read_file(self) -> tuple[bytes, ...]:
+    def read(self) -> tuple[bytes, ...]:
         keys = disk.read_file(self._path, StorageFailed(f"{self._path} is missing")).split()
         if not keys:
             raise BadInstallation(f"{self._path} {NO_KEY}")

@@ -152,7 +152,7 @@ class FrozenFiles(Snapshot):
 
     def keys(self) -> tuple[bytes, ...]:
         # Of now: if they were rotated since, the older ones may be known to others.
-        return KeyFile(self._layout).current()
+        return KeyFile(self._layout).read()
 
     def audit_lines(self) -> Iterator[bytes]:
         yield from self._log

@@ -1,5 +1,7 @@
 """The signing keys."""
 
+from storage import contract
+
 from .base import Contract
 
 
@@ -10,6 +12,13 @@ class KeysContract(Contract):
         [key] = storage.keys.current()
         assert len(key) >= 32
         assert storage.keys.current() == (key,)
+
+    def test_keys_are_read_once_a_second(self, open_installation, monkeypatch):
+        monkeypatch.setattr(contract, "KEYS_CACHED", 1000)
+        keys = open_installation().keys
+        first = keys.current()
+        monkeypatch.setattr(keys, "read", lambda: ())
+        assert keys.current() == first
 
     def test_rotation_keeps_the_previous_key(self, storage, open_installation):
         other = open_installation()

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from conftest import begin_window
 from contract.base import PICTURE, edit, find_all, free_name
 from waiting import PATIENCE
 
-from storage import open_storage
+from storage import contract, open_storage
 from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT
 from storage.errors import (
     BadInstallation,
@@ -480,14 +481,17 @@ def test_folders_that_cannot_be_made_raise_storage_failed(tmp_path):
             open_storage(*(str(tmp_path / folder) for folder in folders))
 
 
-def test_edited_or_missing_key_file_counts_at_once(storage, data):
+def test_edited_or_missing_key_file_counts_within_a_second(storage, data):
     path = data / "secret_key"
-    os.utime(path, (1, 1))  # a kernel's clock may tick every few milliseconds only
     [first] = storage.keys.current()
     with path.open("ab") as file:
         file.write(b"another-key\n")
+    time.sleep(contract.KEYS_CACHED)
     assert storage.keys.current() == (first, b"another-key")
     path.rename(data / "elsewhere")
+    with pytest.raises(StorageFailed):  # at once
+        storage.check_health()
+    time.sleep(contract.KEYS_CACHED)
     with pytest.raises(StorageFailed):
         storage.keys.current()
     (data / "elsewhere").rename(path)

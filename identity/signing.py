@@ -14,7 +14,7 @@ from identity.context import get_storage
 from storage import Storage
 from storage.records import CLOCK_TOLERANCE
 
-COMPACT_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+COMPACT_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
 JSON_DECODER = json.JSONDecoder()
 TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")  # RFC 4648 5
 FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")

@@ -6,12 +6,11 @@ refused. So nothing is synced here: a code that a power cut brings back is inval
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 
 from storage.contract import Code, Codes
-from storage.encoding import build_record, encode, stored_fields
+from storage.encoding import DECODER, build_record, encode, stored_fields
 from storage.errors import CodeSpent, NoSuchCode
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
@@ -72,7 +71,7 @@ class CodeFiles(Codes):
         unknown = NoSuchCode(UNKNOWN)
         content = disk.read_file(path, unknown)
         try:
-            values = json.loads(content)
+            values = DECODER.decode(content.decode())
             boot_id = values.pop("boot_id")
             record = build_record(record_type, values)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):

@@ -11,11 +11,11 @@ import tempfile
 from collections import Counter
 
 from benchmarks.backends import MANY, MOST, PLAYERS, compare_backends
-from benchmarks.load import CONNECTIONS
+from benchmarks.load import CONNECTIONS, Result
 from benchmarks.options import make_parser
 from benchmarks.report import (
     conditions,
-    cores_table,
+    machines_table,
     memory_table,
     rates_table,
     save,
@@ -24,6 +24,7 @@ from benchmarks.report import (
 )
 from benchmarks.run import BARE, PLAIN, Run
 from benchmarks.servers import LOAD_CORE, SERVER_CORE
+from benchmarks.tails import FILES, POSTGRESQL, Tails, measure_tails, tails_table
 
 
 def main() -> None:
@@ -32,7 +33,11 @@ def main() -> None:
     print_conditions()
     os.sched_setaffinity(0, LOAD_CORE)
     if options.storage == "postgresql":
-        sys.exit(1 if compare_backends(options.rounds, options.seconds, options.large) else 0)
+        failures = compare_backends(options.rounds, options.seconds, options.large)
+        tails = measure_tails([FILES, POSTGRESQL], options.rounds, options.seconds)
+        print(f"\n{tails_table(tails.rows())}\n")
+        failures += print_summary(tails.results(), tails.failures())
+        sys.exit(1 if failures else 0)
     populations = [PLAYERS, MANY, MOST] if options.large else [PLAYERS, MANY]
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-") as folder,
@@ -41,8 +46,11 @@ def main() -> None:
         run = Run(folder, running)
         run.start([options.users] if options.users else populations)
         run.measure(options.rounds, options.seconds)
-    print_results(run, options.save)
-    sys.exit(1 if print_summary(run) else 0)
+    tails = measure_tails([FILES], options.rounds, options.seconds)
+    print_results(run, tails, options.save)
+    results = [each for track in run.tracks.values() for each in track.all_results()]
+    failures = sum((result.failures for result in results), tails.failures())
+    sys.exit(1 if print_summary(results + tails.results(), failures) else 0)
 
 
 def read_options() -> argparse.Namespace:
@@ -72,28 +80,27 @@ processor times: 2 means half of the time. "≥" marks a rate that the generator
 """)
 
 
-def print_results(run: Run, file: str | None) -> None:
+def print_results(run: Run, tails: Tails, file: str | None) -> None:
     """Print the tables; save their content if a file is named."""
     rows, targets, memory = summarize(run.tracks, run.compare), run.targets(), run.memory_rows()
     print(rates_table(rows))
     print(f"""
-More cores, from the processor time per request with {run.players} players: neither nginx nor the
-load generator is counted, and no core slows another one down. The players online use half of the
-processor time.
+Machines, from the processor time per request with {run.players} players: neither nginx nor the load
+generator is counted, and no core slows another one down. The players online use half of the
+processor time, and the sign-ins the other half.
 """)
-    print(cores_table([each for each in rows if each.players == run.players]))
-    print(f"\n{memory_table(memory)}\n\n{targets_table(targets)}\n")
+    print(machines_table([each for each in rows if each.players == run.players], memory))
+    print(f"\n{memory_table(memory)}\n\n{targets_table(targets)}\n\n{tails_table(tails.rows())}\n")
     if file:
-        save(file, "servers", rows=rows, memory=memory, targets=targets, players=run.players)
+        content = {"rows": rows, "memory": memory, "targets": targets, "tails": tails.rows()}
+        save(file, "servers", **content, players=run.players)
 
 
-def print_summary(run: Run) -> int:
+def print_summary(results: list[Result], failures: Counter[str]) -> int:
     """Print totals of the run. Return the number of responses that were not a 200."""
-    results = [each for track in run.tracks.values() for each in track.all_results()]
     busiest = max(result.busy for result in results)
     print(f"{sum(result.responses for result in results):,} responses.", end=" ")
     print(f"The load generator used up to {busiest:.0%} of its core.")
-    failures = sum((result.failures for result in results), Counter())
     for status, count in failures.items():
         print(f"NOT 200: {count:,} times {status}")
     return failures.total()

@@ -5,10 +5,11 @@ then PostgreSQL with 100,000 players, and with `--large` with 1,000,000.
 """
 
 import contextlib
+import functools
 import tempfile
 import time
 
-from benchmarks.database import create_database, populate_database, running_database, size_of
+from benchmarks.database import create_database, fill_database, running_database, size_of
 from benchmarks.measuring import Name, Track, run_rounds
 from benchmarks.population import populate, show_progress
 from benchmarks.report import format_table
@@ -66,10 +67,7 @@ def _database_subject(
 ) -> Subject:
     database = create_database(url, f"players_{players}")
     started = time.monotonic()
-
-    def fill(folder, users, pictures=True, progress=show_progress):
-        return populate_database(database, users, progress)
-
+    fill = functools.partial(fill_database, database)
     installation = Installation(f"{folder}/{players}", players, fill, show_progress, database)
     print(f"{players:,} players loaded in {time.monotonic() - started:.0f} s")
     subject = Subject(f"{players:,} players", installation, running)

@@ -21,15 +21,25 @@ SECRET = "the secret of a benchmark's client"
 CLIENT_ID = "benchmark" * 2
 
 
+def search_path() -> str:
+    """Return where PostgreSQL's programs may be, the newest version first."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name)
+    return os.pathsep.join([*map(str, programs[::-1]), os.environ.get("PATH", "")])
+
+
+def is_installed() -> bool:
+    """Return True if this machine can run a PostgreSQL server."""
+    return shutil.which("initdb", path=search_path()) is not None
+
+
 @contextlib.contextmanager
 def running_database(cores: set[int]) -> Iterator[str]:
     """Run a PostgreSQL server of its own on these cores; yield its address, without a database.
 
     PostgreSQL refuses to run as root, who needs the system user `postgres` for it.
     """
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name)
-    search = os.pathsep.join([*map(str, programs[::-1]), os.environ.get("PATH", "")])
-    if shutil.which("initdb", path=search) is None:
+    search = search_path()
+    if not is_installed():
         sys.exit("PostgreSQL is not installed: apt-get install postgresql")
     user = "postgres" if os.geteuid() == 0 else None
 
@@ -93,6 +103,13 @@ def populate_database(
         load.add(CLIENTS, client)
         load.next_user_id = users + 1
     return storage, client, SECRET
+
+
+def fill_database(
+    url: str, _: str, users: int, progress: Callable[[str], None]
+) -> tuple[Storage, Client, str]:
+    """Add players to a database, as `Installation` fills a folder."""
+    return populate_database(url, users, progress)
 
 
 def size_of(url: str) -> int:

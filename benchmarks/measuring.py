@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from benchmarks.load import CONNECTIONS, Result, measure
+from benchmarks.load import CONNECTIONS, Load, Result
 from benchmarks.population import show_progress
 from benchmarks.servers import Server
 
@@ -35,9 +35,9 @@ class Track:
     results: list[Result] = field(default_factory=list)
 
     def _send(self, count: int) -> Result:
-        requests = self.make_requests(count)
+        load = Load(self.server.port, self.make_requests(count), TIME_LIMIT, self.connections)
         before = self.server.worker_time()
-        result = measure(self.server.port, requests, TIME_LIMIT, self.connections)
+        result = load.run()
         result.cost = (self.server.worker_time() - before) / result.responses * 1_000_000
         return result
 

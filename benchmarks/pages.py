@@ -15,16 +15,14 @@ import secrets
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 
-from benchmarks.database import create_database, populate_database, running_database
+from benchmarks.database import create_database, fill_database, running_database
 from benchmarks.growth import new_name, request
 from benchmarks.population import populate, show_progress
 from benchmarks.report import Target, save, targets_table
 from benchmarks.workload import Call, Installation
 from identity.statistics import last_numbers
-from storage import Storage
 from storage.flat_files.backend import FlatFiles
 from storage.records import ADMINISTRATOR, Client, Grant, now_ms, sha256
 
@@ -140,11 +138,6 @@ class Site:
         started = time.thread_time()
         request(self.app, call)
         return (time.thread_time() - started) * 1000
-
-
-def fill_database(url: str, _: str, users: int, progress: Callable) -> tuple[Storage, Client, str]:
-    """Add players to a database, as `Installation` fills a folder."""
-    return populate_database(url, users, progress)
 
 
 def compare(sites: list[Site], rounds: int) -> list[Target]:

@@ -12,13 +12,18 @@ from pathlib import Path
 
 from benchmarks.load import SATURATED
 from benchmarks.measuring import Name, Track
+from identity.limits import HASHES_RUNNING, PICTURES_RUNNING
 
 PACKAGES = ("gunicorn", "granian", "flask", "werkzeug")
-CORES = (1, 2, 4, 8, 16)
+SERVERS = ("gunicorn", "granian")
+MACHINES = ((1, 1), (2, 2), (4, 4), (8, 8))  # cores, and GB of memory
 # What a player who is online causes, in calls a second: two profiles and one whois a minute, and a
 # token when the last one expires.
 PLAYER_ONLINE = {"users/info": 2 / 60, "whois": 1 / 60, "token": 1 / 600}
 UTILIZATION = 0.5  # of the cores, on average: the rest is for the busy minutes
+# MiB of a worker that hashes all passwords and decodes all pictures that it may at a time: 32 for a
+# hash, and 400 for a decoder, which takes 16 bytes for each of storage.pictures.MAX_PIXELS.
+MOST_MEMORY = HASHES_RUNNING * 32 + PICTURES_RUNNING * 400
 
 
 @dataclass
@@ -134,31 +139,42 @@ def rates_table(rows: list[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    rate = f"{'≥ ' if row.busy > SATURATED else ''}{row.rate:,.{0 if row.rate > 10 else 1}f}"
     times = [f"{row.p50:,.2f}", f"{row.p99:,.2f}", f"{row.cost:,.0f}"]
-    return [row.server, row.players or "-", row.call, rate, *times, *row.speed.values()]
+    return [row.server, row.players or "-", row.call, marked_rate(row), *times, *row.speed.values()]
 
 
-def cores_table(rows: list[Row]) -> str:
-    """Return the table of what N cores would do, from the processor time per request.
+def marked_rate(row) -> str:
+    """Return the rate of a row, with "≥" if the load generator may have limited it."""
+    return f"{'≥ ' if row.busy > SATURATED else ''}{row.rate:,.{0 if row.rate > 10 else 1}f}"
 
-    `rows` have the calls of PLAYER_ONLINE of one installation.
+
+def machines_table(rows: list[Row], memory: list[Memory]) -> str:
+    """Return the table of how many players each of MACHINES is enough for.
+
+    `rows` are of one installation. `memory` is that of all workers; the largest counts.
     """
-    header = ["cores of the server", *map(str, CORES)]
+    header = ["cores, each with a worker", "memory", "the workers, MiB", "at most, MiB"]
+    costs = {(row.server, row.call): row.cost for row in rows}  # microseconds
+    per_core = []
+    for server in SERVERS:
+        player = sum(costs[server, call] * share for call, share in PLAYER_ONLINE.items())
+        header.append(f"players online, {server}")
+        per_core.append(UTILIZATION * 1_000_000 / player)
+    header.append("sign-ins a second")
+    sign_in = max(costs[server, "sign-in"] for server in SERVERS)
+    per_core.append((1 - UTILIZATION) * 1_000_000 / sign_in)
+    worker = max(each.end for each in memory)
     lines = []
-    for server in dict.fromkeys(row.server for row in rows):
-        costs = {row.call: row.cost for row in rows if row.server == server}  # microseconds
-        player = sum(costs[call] * share for call, share in PLAYER_ONLINE.items())
-        rates = {f"{server}: {call}/s": 1_000_000 / costs[call] for call in PLAYER_ONLINE}
-        rates[f"{server}: players online"] = UTILIZATION * 1_000_000 / player
-        for label, rate in rates.items():
-            lines.append([label, *(f"{_rounded(rate * cores):,}" for cores in CORES)])
+    for cores, gigabytes in MACHINES:
+        sizes = [_rounded(each * cores) for each in (worker, worker + MOST_MEMORY)]
+        values = [*sizes, *(_rounded(each * cores) for each in per_core)]
+        lines.append([str(cores), f"{gigabytes} GB", *values])
     return format_table(header, lines)
 
 
-def _rounded(number: float) -> int:
-    """Round to two digits: the machine drifts by more."""
-    return int(float(f"{number:.1e}"))
+def _rounded(number: float) -> str:
+    """Format with two digits: the machine drifts by more."""
+    return f"{float(f'{number:.1e}'):,.{0 if number >= 9.95 else 1}f}"
 
 
 def memory_table(memory: list[Memory]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from benchmarks.measuring import Name, Track, run_rounds
 from benchmarks.population import populate, show_progress
-from benchmarks.report import Memory, Target, at_least, at_most
+from benchmarks.report import SERVERS, Memory, Target, at_least, at_most
 from benchmarks.servers import Server, serve_baseline, serve_identity
 from benchmarks.workload import (
     ACTIVE,
@@ -20,7 +20,6 @@ from benchmarks.workload import (
     requests_of,
 )
 
-SERVERS = ("gunicorn", "granian")
 BARE, PLAIN = "bare WSGI", "plain Flask"
 BASELINES = {BARE: "benchmarks.baselines:bare", PLAIN: "benchmarks.baselines:plain"}
 # How many times as fast as plain Flask, both under gunicorn, by processor time.

@@ -145,14 +145,14 @@ class Installation:
     # -- calls of pages; the server believes X-Forwarded-For -----------------------------------
 
     def sign_in_calls(self, count: int) -> list[Call]:
-        """Return sign-ins of different players, each from an address of its own."""
+        """Return sign-ins of random players, each from an address of its own."""
         return [
             Call(
                 "/sign-in",
                 form=urlencode({"name": make_player(each, "", "").name, "password": PASSWORD}),
-                address=f"10.{random.randrange(256)}.{random.randrange(256)}.{number}",
+                address=f"10.{random.randrange(256)}.{random.randrange(256)}.{number % 256}",
             )
-            for number, each in enumerate(random.sample(self.everyone, count))
+            for number, each in enumerate(random.choices(self.everyone, k=count))
         ]
 
     def save_calls(self, count: int) -> list[Call]:

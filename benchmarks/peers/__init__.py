@@ -10,14 +10,16 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from benchmarks.population import REDIRECT_URI
+from benchmarks.population import PASSWORD, REDIRECT_URI
 from benchmarks.servers import BIND, Server, running_server
 from benchmarks.workload import Call
+from identity.passwords import hash_password
 
 FOLDER = Path(__file__).parent
 DRIVERS = {
@@ -29,6 +31,7 @@ CLIENT_ID, SECRET = "peer", "the secret of a client in a race"
 USERINFO_SCOPE = "openid profile email"
 # oidc-provider would sign an ID token, which this server has not.
 TOKEN_SCOPE = "profile email"
+TOKENS_LAST = 300  # seconds; they expire after 600
 READY = f"/codes?count=0&scope={TOKEN_SCOPE.replace(' ', '+')}"
 
 
@@ -52,6 +55,7 @@ def running_peer(folder: Path, package: str) -> Iterator["Peer"]:
     """Run the peer of this package, installed in this folder, on SERVER_CORE."""
     environment = {"NODE_ENV": "production", "PLAYERS": str(PLAYERS), "REDIRECT_URI": REDIRECT_URI}
     environment |= {"CLIENT_ID": CLIENT_ID, "CLIENT_SECRET": SECRET}
+    environment["PASSWORD_HASH"] = hash_password(PASSWORD)
     command = ["node", str(folder / DRIVERS[package]), BIND]
     with running_server(command, READY, environment) as server:
         yield Peer(server)
@@ -64,6 +68,7 @@ class Peer:
         self.server = server
         self.address = f"http://127.0.0.1:{server.port}"
         self.tokens: list[str] = []
+        self.renew_at = 0.0
 
     def issue_codes(self, count: int, scope: str) -> list[str]:
         """Issue codes for random players."""
@@ -83,11 +88,18 @@ class Peer:
 
     def userinfo_requests(self, count: int) -> list[bytes]:
         """Return requests with access tokens of random players."""
-        if not self.tokens:
+        if time.monotonic() > self.renew_at:
+            self.renew_at = time.monotonic() + TOKENS_LAST
             codes = self.issue_codes(PLAYERS, USERINFO_SCOPE)
             self.tokens = [self.exchange(code)["access_token"] for code in codes]
         chosen = random.choices(self.tokens, k=count)
         return [Call("/me", authorization=f"Bearer {each}").as_bytes() for each in chosen]
+
+    def sign_in_requests(self, count: int) -> list[bytes]:
+        """Return sign-ins of random players."""
+        chosen = random.choices(range(1, PLAYERS + 1), k=count)
+        forms = (urlencode({"name": each, "password": PASSWORD}) for each in chosen)
+        return [Call("/sign-in", form=each).as_bytes() for each in forms]
 
 
 def exchange_form(code: str, secret: str = SECRET) -> str:

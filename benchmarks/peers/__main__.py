@@ -12,9 +12,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.database import is_installed
 from benchmarks.measuring import Name, Track, run_rounds
 from benchmarks.options import make_parser
-from benchmarks.peers import DRIVERS, PLAYERS, install, running_peer
+from benchmarks.peers import DRIVERS, PLAYERS, Peer, install, running_peer
 from benchmarks.population import populate, show_progress
 from benchmarks.report import (
     Memory,
@@ -28,6 +29,7 @@ from benchmarks.report import (
     targets_table,
 )
 from benchmarks.servers import LOAD_CORE, Server, serve_identity
+from benchmarks.tails import FILES, POSTGRESQL, Tails, tails_table
 from benchmarks.workload import Installation, requests_of
 
 # The call of a peer to which each call of this server is compared.
@@ -53,6 +55,7 @@ def main() -> None:
         race.add_peers(Path(folder))
         race.add_ourselves(folder)
         race.measure(options.rounds, options.seconds)
+        race.measure_tails(options.rounds, options.seconds)
     race.print_results(options.save)
     sys.exit(1 if race.failures() else 0)
 
@@ -62,9 +65,11 @@ class Race:
 
     def __init__(self, running: contextlib.ExitStack) -> None:
         self.running = running
+        self.peers: dict[str, Peer] = {}
         self.servers: dict[str, Server] = {}
         self.tracks: dict[Name, Track] = {}
         self.memory: list[Memory] = []
+        self.tails = Tails(running)
         self.versions = ""
 
     def add_peers(self, folder: Path) -> None:
@@ -73,6 +78,7 @@ class Race:
         self.versions = install(folder)
         for package in DRIVERS:
             peer = self.running.enter_context(running_peer(folder, package))
+            self.peers[package] = peer
             self._add(package, "token", peer.server, peer.token_requests)
             self._add(package, "userinfo", peer.server, peer.userinfo_requests)
 
@@ -98,6 +104,17 @@ class Race:
         run_rounds(tracks, rounds, seconds)
         for name, server in self.servers.items():
             self.memory.append(Memory(name, f"{PLAYERS:,}", warm[name], server.worker_memory()))
+
+    def measure_tails(self, rounds: int, seconds: float) -> None:
+        """Measure the slowest answers of all servers, on PostgreSQL too if it is installed."""
+        for name, peer in self.peers.items():
+            self.tails.add(
+                name, "memory", peer.server, peer.userinfo_requests, peer.sign_in_requests
+            )
+        self.tails.add_ourselves(FILES)
+        if is_installed():
+            self.tails.add_ourselves(POSTGRESQL)
+        self.tails.measure(rounds, seconds)
 
     def better_peer(self, call: str, kind: str) -> Track:
         """Return the faster peer's track, by KINDS, that a call is compared to."""
@@ -130,17 +147,18 @@ class Race:
         """Print the tables; save their content if a file is named."""
         rows, targets = summarize(self.tracks, self.compare), self.targets()
         print(f"{conditions()}, {self.versions}\n")
-        print(f"{rates_table(rows)}\n\n{memory_table(self.memory)}\n\n{targets_table(targets)}")
+        tables = [rates_table(rows), memory_table(self.memory), targets_table(targets)]
+        print("\n\n".join([*tables, tails_table(self.tails.rows())]))
         for status, count in self.failures().items():
             print(f"NOT 200: {count:,} times {status}")
         if file:
             content = {"rows": rows, "memory": self.memory, "targets": targets}
-            save(file, "peers", **content, versions=self.versions)
+            save(file, "peers", **content, tails=self.tails.rows(), versions=self.versions)
 
     def failures(self) -> Counter[str]:
         """Return the responses that were no success, by status line."""
         results = [each for track in self.tracks.values() for each in track.all_results()]
-        return sum((each.failures for each in results), Counter())
+        return sum((each.failures for each in results), self.tails.failures())
 
 
 if __name__ == "__main__":

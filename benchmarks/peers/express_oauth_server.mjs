@@ -4,7 +4,7 @@ import { randomBytes, timingSafeEqual } from "node:crypto";
 import OAuthServer from "@node-oauth/express-oauth-server";
 import express from "express";
 import {
-  answerWithCodes, client, CODE_LIFETIME, host, players, port, TOKEN_LIFETIME,
+  answerSignIn, answerWithCodes, client, CODE_LIFETIME, host, players, port, TOKEN_LIFETIME,
 } from "./installation.mjs";
 
 const registered = { id: client.id, grants: ["authorization_code"] };
@@ -62,6 +62,7 @@ app.disable("etag"); // of no use to these responses, and a hash of each
 app.disable("x-powered-by");
 app.get("/codes", (request, response) => answerWithCodes(request.url, response, issueCode));
 app.post("/token", express.urlencoded({ extended: false }), oauth.token());
+app.post("/sign-in", answerSignIn);
 app.get("/me", oauth.authenticate(), (request, response) => {
   response.json(response.locals.oauth.token.user);
 });

@@ -4,7 +4,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { createServer } from "node:http";
 import { Provider } from "oidc-provider";
 import {
-  answerWithCodes, client, CODE_LIFETIME, host, players, port, TOKEN_LIFETIME,
+  answerSignIn, answerWithCodes, client, CODE_LIFETIME, host, players, port, TOKEN_LIFETIME,
 } from "./installation.mjs";
 
 // https://github.com/panva/node-oidc-provider/blob/main/example/my_adapter.js lists the methods.
@@ -81,6 +81,8 @@ const handle = provider.callback();
 createServer((request, response) => {
   if (request.url.startsWith("/codes?")) {
     answerWithCodes(request.url, response, issueCode);
+  } else if (request.url === "/sign-in") {
+    answerSignIn(request, response);
   } else {
     handle(request, response);
   }

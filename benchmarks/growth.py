@@ -1,13 +1,15 @@
 """Measure what must not grow with the number of players, clients and audit lines.
 
 Compares, in one run and in turn, what each act costs in a small and in a large installation of flat
-files, then checks a large one, and counts the accounts that can be added a second.
+files. Then checks, backs up, restores and copies a large one, on both backends, and counts the
+accounts that can be added a second.
 """
 
 import argparse
 import json
 import logging
 import multiprocessing
+import os
 import secrets
 import statistics
 import subprocess
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.synchronize import Barrier
 
+from benchmarks.database import create_database, running_database
 from benchmarks.population import populate, show_progress
 from benchmarks.profile import as_environ, run
 from benchmarks.report import Target, save, targets_table
@@ -36,18 +39,25 @@ from storage.records import Client, now_ms, sha256
 
 FEW = 100  # players, clients, audit lines
 MOST_GROWTH = 2  # times the cost with few
-MOST_SECONDS = 180  # of a check
-MOST_MEMORY = 2  # of a check, times that with a tenth of the players
+MOST_SECONDS = {"check": 30, "backup": 60, "restore": 60, "copy": 60}
+MOST_MEMORY = 2  # of each of these, times that with a tenth of the players
 SIGN_UPS = 100  # a second
 PROCESSES = (4, 8)  # that add accounts, as workers do; one alone waits for the disk
-# Checks an installation in a process without other modules; prints seconds and MiB.
-CHECK = """
-import re, sys, time
-from storage import check_installation
+# Works on an installation in a process without other modules; prints seconds and MiB.
+WORK = """
+import json, re, sys, time
+from storage import archive, check_installation, copying, open_storage
+work, place, other = json.loads(sys.argv[1])
 start = time.perf_counter()
-problems = list(check_installation(*sys.argv[1:]))
-if problems:
-    sys.exit(f"{len(problems)} problems: {problems[0]}")
+if work == "check":
+    for problem in check_installation(*place):
+        sys.exit(f"{problem.place} {problem.problem}")
+elif work == "backup":
+    archive.backup(open_storage(*place), other, "command")
+elif work == "restore":
+    archive.restore(open_storage(*other), place, "command")
+elif work == "copy":
+    copying.copy(open_storage(*place), open_storage(*other))
 seconds, status = time.perf_counter() - start, open("/proc/self/status").read()
 print([seconds, int(re.search("VmHWM:\\\\s*([0-9]+) kB", status)[1]) / 1024])
 """
@@ -70,7 +80,7 @@ def main() -> None:
             *compare_players(folder, options.players, options.rounds),
             *compare_clients(folder, options.clients, options.rounds),
             *compare_audit_lines(folder, options.lines, options.rounds),
-            *check_players(folder, options.players),
+            *work_on_players(folder, options.players),
             *count_sign_ups(folder, options.sign_ups),
         ]
     show_progress("")
@@ -201,26 +211,55 @@ def add_audit_lines(data: str, count: int, subject: int) -> None:
         file.writelines(line for _ in range(count))
 
 
-# -- a check, and sign-ups ----------------------------------------------------------------------
+# -- a whole installation, and sign-ups -----------------------------------------------------------
 
 
-def check_players(folder: str, players: int) -> list[Target]:
-    """Check a tenth of the players and all of them, with pictures, each in a process of its own."""
-    found = []
-    for count in (players // 10, players):
-        place = f"{folder}/check-{count}"
-        populate(place, count, progress=show_progress)
-        show_progress(f"check of {count:,} players")
-        command = [sys.executable, "-c", CHECK, f"{place}/data", f"{place}/pictures"]
+def work_on_players(folder: str, players: int) -> list[Target]:
+    """Check, back up, restore and copy a tenth of the players and all of them."""
+    with running_database(os.sched_getaffinity(0)) as url:
+        few, many = (work_on_all(folder, url, count) for count in (players // 10, players))
+    targets = []
+    for name, (seconds, memory) in many.items():
+        most, growth = MOST_SECONDS[name.split()[0]], memory / few[name][1]
+        value = f"{seconds:.0f} s, {growth:.2f} times {few[name][1]:.0f} MiB"
+        is_reached = seconds < most and growth < MOST_MEMORY
+        limits = f"{most} s, {MOST_MEMORY} times"
+        targets.append(Target(f"{name}, {players:,} players", value, limits, is_reached))
+    return targets
+
+
+def work_on_all(folder: str, url: str, count: int) -> dict[str, list[float]]:
+    """Return the seconds and the memory in MiB of each kind of work, on both backends.
+
+    No file is removed before the end: ext4 is slow to give its inode again for some minutes.
+    """
+    found = {}
+
+    def files(name: str) -> list[str]:
+        return [f"{folder}/{name}-{count}/data", f"{folder}/{name}-{count}/pictures"]
+
+    def database(name: str) -> list[str]:
+        return ["", "", create_database(url, f"{name}_{count}")]
+
+    def work(name: str, place: list[str] | str, other: list[str] | str = "") -> None:
+        show_progress(f"{name}, {count:,} players")
+        arguments = json.dumps([name.split()[0], place, other])
+        command = [sys.executable, "-c", WORK, arguments]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        found.append(json.loads(done.stdout))
-    (_, few), (seconds, many) = found
-    name, growth = f"check of {players:,} players with pictures", many / few
-    memory, is_flat = f"{growth:.2f} times {few:.0f} MiB", growth < MOST_MEMORY
-    return [
-        Target(name, f"{seconds:.0f} s", f"{MOST_SECONDS} s", seconds < MOST_SECONDS),
-        Target("memory of it, to that with a tenth", memory, str(MOST_MEMORY), is_flat),
-    ]
+        found[name] = json.loads(done.stdout)
+
+    populate(f"{folder}/all-{count}", count, progress=show_progress)
+    copied = database("copied")
+    for backend, place, target, copy in (
+        ("flat files", files("all"), files("restored"), copied),
+        ("PostgreSQL", copied, database("restored"), files("copied")),
+    ):
+        archive = f"{folder}/{backend}-{count}.tar.gz"
+        work(f"check of {backend}", place)
+        work(f"backup of {backend}", place, archive)
+        work(f"restore into {backend}", archive, target)
+        work(f"copy of {backend}", place, copy)
+    return found
 
 
 def count_sign_ups(folder: str, count: int) -> list[Target]:

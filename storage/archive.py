@@ -43,7 +43,6 @@ from storage.maintenance import (
     Progress,
     Report,
     Snapshot,
-    Steps,
     check_audit_line,
     check_picture,
     ignore,
@@ -122,19 +121,18 @@ def backup(
     with (
         translate_os_errors(),
         new_file(path) as file,
-        store.snapshot(lambda: store.audit.write("backup", by), report) as snapshot,
+        store.snapshot(lambda: store.audit.write("backup", by), report, progress) as snapshot,
         gzip.GzipFile("", "wb", 6, file) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
     ):
-        return _pack(snapshot, archive, progress, report)
+        return _pack(snapshot, archive, report)
 
 
-def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, report: Report) -> int:
+def _pack(snapshot: Snapshot, archive: tarfile.TarFile, report: Report) -> int:
     players = 0
     _add(archive, "format", b"%d\n" % VERSION)
     _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
-    steps = Steps(progress, snapshot.total)
-    for user, pictures in steps.each(snapshot.users()):
+    for user, pictures in snapshot.users():
         user.sessions = []
         if _add_record(archive, f"users/{user.id}.json", user, report):
             players += 1
@@ -143,16 +141,15 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, repo
     for user_id in snapshot.deleted_ids():
         _add(archive, f"deleted/{user_id}", b"")
     for kind in archived_kinds().values():
-        for record in steps.each(snapshot.records(kind)) if kind is not kinds.USERS else ():
+        for record in snapshot.records(kind) if kind is not kinds.USERS else ():
             _add_record(archive, f"{kind.name}/{record.id}.json", record, report)
     with tempfile.TemporaryFile() as log:  # tar has the size before the content
-        for number, line in enumerate(steps.each(snapshot.audit_lines()), start=1):
+        for number, line in enumerate(snapshot.audit_lines(), start=1):
             if problem := check_audit_line(line):  # a restore would refuse it
                 report(f"audit.log, line {number}: {problem}: left out")
             else:
                 log.write(line)
         _add_file(archive, "audit.log", log)
-    steps.end()
     return players
 
 

@@ -336,11 +336,15 @@ class Storage(ABC):
 
     @abstractmethod
     def snapshot(
-        self, before: Callable[[], None] = ignore, report: Report = ignore
+        self,
+        before: Callable[[], None] = ignore,
+        report: Report = ignore,
+        progress: Progress = ignore,
     ) -> AbstractContextManager[Snapshot]:
         """Read one state of everything while other processes go on.
 
-        `report` gets a line for each record or picture that cannot be read and is left out.
+        `report` gets a line for each record or picture that cannot be read and is left out,
+        `progress` how many records and lines of the audit log were read.
         """
 
     @abstractmethod

@@ -7,7 +7,7 @@ Authorization codes and counted attempts expire, and are left behind.
 from storage import Storage, kinds
 from storage.errors import BadInstallation
 from storage.files import translate_os_errors
-from storage.maintenance import Load, Progress, Report, Snapshot, Steps, ignore
+from storage.maintenance import Load, Progress, Report, Snapshot, ignore
 
 
 def copy(
@@ -28,27 +28,26 @@ def copy(
         report(line)
 
     with translate_os_errors(), target.load(report=report) as load:
-        with source.snapshot(report=skip) as snapshot:
-            players = _copy_all(snapshot, load, progress)
+        with source.snapshot(report=skip, progress=progress) as snapshot:
+            players = _copy_all(snapshot, load)
         if unreadable:
             raise BadInstallation("nothing is copied: `identity-server check --repair` may help")
     return players
 
 
-def _copy_all(snapshot: Snapshot, load: Load, progress: Progress) -> int:
+def _copy_all(snapshot: Snapshot, load: Load) -> int:
     """Add everything of a snapshot; return the number of players."""
-    players, steps = 0, Steps(progress, snapshot.total)
-    for user, pictures in steps.each(snapshot.users()):
+    players = 0
+    for user, pictures in snapshot.users():
         load.add_user(user, pictures)
         players += 1
     for user_id in snapshot.deleted_ids():
         load.add_deleted_id(user_id)
     for kind in kinds.KINDS:
         if kind.copied and kind is not kinds.USERS:
-            for record in steps.each(snapshot.records(kind)):
+            for record in snapshot.records(kind):
                 load.add(kind, record)
     load.keys = snapshot.keys()
-    load.add_audit_log(steps.each(snapshot.audit_lines()))
+    load.add_audit_log(snapshot.audit_lines())
     load.next_user_id = snapshot.next_user_id
-    steps.end()
     return players

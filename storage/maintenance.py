@@ -28,16 +28,16 @@ def ignore(*_: object) -> None:
 class Steps:
     """Counts the steps of long work, and reports the progress each STEP steps."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: Progress, total: int = 0) -> None:
+        self.total = total  # that are expected
         self._progress = progress
-        self._total = total
         self._done = 0
 
     def advance(self, number: int = 1) -> None:
         """Count so many steps; there may be more than were expected."""
         before, self._done = self._done, self._done + number
         if before // STEP < self._done // STEP:
-            self._progress(min(self._done, self._total), self._total)
+            self._progress(min(self._done, self.total), self.total)
 
     def each(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield items, and count each as a step when the caller is done with it."""
@@ -47,7 +47,7 @@ class Steps:
 
     def end(self) -> None:
         """Report that everything is done: what may follow is to wait for the disk."""
-        self._progress(self._total, self._total)
+        self._progress(self.total, self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,6 @@ class Snapshot(ABC):
     Authorization codes and counted attempts are no part of it: they expire.
     """
 
-    total: int  # of the records that it tries to read, and the lines of the audit log
     next_user_id: int  # larger than every id in the snapshot
 
     @abstractmethod

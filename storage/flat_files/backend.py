@@ -97,11 +97,14 @@ class FlatFiles(Storage):
         return check(self.layout.data_dir, self.layout.picture_dir, repair, progress)
 
     def snapshot(
-        self, before: Callable[[], None] = ignore, report: Report = ignore
+        self,
+        before: Callable[[], None] = ignore,
+        report: Report = ignore,
+        progress: Progress = ignore,
     ) -> AbstractContextManager[Snapshot]:
         from storage.flat_files.snapshot import snapshot
 
-        return snapshot(self.layout, before, report)
+        return snapshot(self.layout, before, report, progress)
 
     def load(
         self, before: Callable[[], None] = ignore, report: Report = ignore

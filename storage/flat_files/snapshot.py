@@ -24,7 +24,7 @@ from storage.flat_files.pictures import will_be_generated
 from storage.flat_files.record_files import RecordFiles
 from storage.kind import Kind
 from storage.kinds import USERS
-from storage.maintenance import Report, Snapshot, check_picture, refuse_unusable
+from storage.maintenance import Progress, Report, Snapshot, Steps, check_picture, refuse_unusable
 from storage.records import User
 from storage.rules import USER_ID, USER_IDS_END
 
@@ -32,8 +32,11 @@ Spool = tuple[list, BinaryIO]  # ids, and a pickle of the content of each record
 
 
 @contextlib.contextmanager
-def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Snapshot]:
+def snapshot(
+    layout: Layout, before: Callable[[], None], report: Report, progress: Progress
+) -> Iterator[Snapshot]:
     """Yield one state of the installation, as `Storage.snapshot` says."""
+    steps = Steps(progress)
     with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as opened:
 
         def new_file() -> BinaryIO:
@@ -46,17 +49,18 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
             for kind in (each for each in kinds.KINDS if each.copied):
                 # Until the last kind is read: an app and its cover are of one moment.
                 held.enter_context(layout.kind_lock(kind))
-                spools[kind.name] = _spool(layout, kind, new_file())
-        log, lines = new_file(), 0
+                spools[kind.name] = _spool(layout, kind, new_file(), steps)
+        log = new_file()
         with layout.audit_lock():  # copied, because it grows in place
             for line in disk.read_lines(layout.path("audit.log")):
                 log.write(line)
-                lines += 1
+                steps.total += 1
         log.seek(0)
-        yield FrozenFiles(layout, spools, log, lines, report)
+        yield FrozenFiles(layout, spools, log, report, steps)
+        steps.end()
 
 
-def _spool(layout: Layout, kind: Kind, file: BinaryIO) -> Spool:
+def _spool(layout: Layout, kind: Kind, file: BinaryIO, steps: Steps) -> Spool:
     """Write the records of a kind, whose lock is held, to a file; an error in place of one."""
     records = RecordFiles(layout, kind)
     with contextlib.ExitStack() as held:
@@ -64,7 +68,8 @@ def _spool(layout: Layout, kind: Kind, file: BinaryIO) -> Spool:
             # The list of a folder may lack a name that is being replaced.
             held.enter_context(lock)
         ids = records.ids()
-    for record_id in ids:
+    steps.total += 2 * len(ids)  # each is read here, and again from the file
+    for record_id in steps.each(ids):
         missing = NotFound(f"{kind.name}/{record_id}.json is a link that leads nowhere")
         try:
             content = disk.read_file(records.path(record_id), missing)
@@ -79,12 +84,13 @@ class FrozenFiles(Snapshot):
     """The records of one moment, and the pictures as they are now."""
 
     def __init__(
-        self, layout: Layout, spools: dict[str, Spool], log: BinaryIO, lines: int, report: Report
+        self, layout: Layout, spools: dict[str, Spool], log: BinaryIO, report: Report, steps: Steps
     ) -> None:
         self._layout = layout
         self._spools = spools
         self._log = log
         self._report = report
+        self._steps = steps
         self._current = RecordFiles(layout, USERS)
         users = set(filter(USERS.may_have, spools["users"][0]))
         # Of now: deleted ids only grow, and later ones are true as well.
@@ -92,7 +98,6 @@ class FrozenFiles(Snapshot):
         deleted = {int(name) for name in names if USER_ID.fullmatch(name)}
         # A deletion that was killed leaves both, and the record is the truth.
         self._deleted = set(filter(USERS.may_have, deleted - users))
-        self.total = sum(len(ids) for ids, _ in spools.values()) + lines
         largest = max(self._deleted | users, default=0)
         self.next_user_id = max(self._read_next_id(), largest + 1)
 
@@ -130,7 +135,7 @@ class FrozenFiles(Snapshot):
     def records(self, kind: Kind) -> Iterator[Any]:
         ids, file = self._spools[kind.name]
         holders: dict[tuple[str, str], int | str] = {}  # of unique keys
-        for record_id in ids:
+        for record_id in self._steps.each(ids):
             content, place = pickle.load(file), f"{kind.name}/{record_id}.json"
             if isinstance(content, str):
                 self._skip(content)
@@ -155,7 +160,7 @@ class FrozenFiles(Snapshot):
         return KeyFile(self._layout).read()
 
     def audit_lines(self) -> Iterator[bytes]:
-        yield from self._log
+        yield from self._steps.each(self._log)
 
     def _read_pictures(self, user: User) -> dict[str, bytes]:
         """Return a user's pictures by size.

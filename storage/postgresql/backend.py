@@ -76,11 +76,14 @@ class PostgreSQL(Storage):
         return check(self.database, self._url, repair, progress)
 
     def snapshot(
-        self, before: Callable[[], None] = ignore, report: Report = ignore
+        self,
+        before: Callable[[], None] = ignore,
+        report: Report = ignore,
+        progress: Progress = ignore,
     ) -> AbstractContextManager[Snapshot]:
         from storage.postgresql.snapshot import snapshot
 
-        return snapshot(self.database, before, report)
+        return snapshot(self.database, before, report, progress)
 
     def load(
         self, before: Callable[[], None] = ignore, report: Report = ignore

@@ -10,7 +10,15 @@ from storage import kinds
 from storage.errors import DamagedRecord
 from storage.kind import Kind
 from storage.kinds import USERS
-from storage.maintenance import Report, Snapshot, check_picture, ignore, refuse_unusable
+from storage.maintenance import (
+    Progress,
+    Report,
+    Snapshot,
+    Steps,
+    check_picture,
+    ignore,
+    refuse_unusable,
+)
 from storage.postgresql.connections import Database
 from storage.postgresql.record_table import columns_of, decode_row
 from storage.postgresql.schema import ARCHIVE_LOCK
@@ -60,41 +68,48 @@ def archive_lock(database: Database, report: Report) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def snapshot(database: Database, before: Callable[[], None], report: Report) -> Iterator[Snapshot]:
+def snapshot(
+    database: Database, before: Callable[[], None], report: Report, progress: Progress
+) -> Iterator[Snapshot]:
     """Yield one state of the database, as `Storage.snapshot` says."""
     with archive_lock(database, ignore):  # `report` is for what is left out
         before()
         with database.own_transaction(ONE_STATE) as connection:
-            yield FrozenRows(connection, report)
+            tables = ["audit", "deleted_users", *(kind.name for kind in kinds.KINDS if kind.copied)]
+            steps = Steps(progress, count_rows(connection, tables))
+            yield FrozenRows(connection, report, steps)
+            steps.end()
 
 
 class FrozenRows(Snapshot):
     """The rows that one transaction sees. Methods raise psycopg.Error."""
 
-    def __init__(self, connection: psycopg.Connection, report: Report) -> None:
+    def __init__(self, connection: psycopg.Connection, report: Report, steps: Steps) -> None:
         self._connection = connection
         self._report = report
+        self._steps = steps
         query = f"SELECT next_user_id, keys, ({LAST_ID}) FROM installation"
         [(next_id, self._keys, last_id)] = connection.execute(query)
-        tables = ["audit", *(kind.name for kind in kinds.KINDS if kind.copied)]
-        self.total = count_rows(connection, tables)
         if next_id > USER_IDS_END:
             self._skip(f"next_user_id is {next_id}, which is too large")
             next_id = 1
         self.next_user_id = max(next_id, last_id + 1)
+
+    def _rows(self, query: str) -> Iterator[tuple]:
+        return self._steps.each(stream(self._connection, query))
 
     def _skip(self, reason: object) -> None:
         self._report(f"{reason}: left out")
 
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
         query = f"SELECT {columns_of(USERS)}, {PICTURES} ORDER BY id"
-        for *row, timestamp, large, medium, small in stream(self._connection, query):
+        for *row, timestamp, large, medium, small in self._rows(query):
             if user := self._usable(USERS, *row):
                 yield user, self._pictures_of(user, timestamp, large, medium, small)
 
     def records(self, kind: Kind) -> Iterator[Any]:
         query = f"SELECT {columns_of(kind)} FROM {kind.name} ORDER BY id"
-        return filter(None, (self._usable(kind, *row) for row in stream(self._connection, query)))
+        return filter(None, (self._usable(kind, *row) for row in self._rows(query)))
 
     def _usable(self, kind: Kind, record_id: int | str, content: bytes, *keys: str | None) -> Any:
         """Return the record of a row, None if it is left out."""
@@ -126,11 +141,11 @@ class FrozenRows(Snapshot):
         return pictures
 
     def deleted_ids(self) -> Iterator[int]:
-        ids = (user_id for (user_id,) in stream(self._connection, DELETED))
+        ids = (user_id for (user_id,) in self._rows(DELETED))
         return filter(USERS.may_have, ids)
 
     def audit_lines(self) -> Iterator[bytes]:
-        for (line,) in stream(self._connection, "SELECT line FROM audit ORDER BY id"):
+        for (line,) in self._rows("SELECT line FROM audit ORDER BY id"):
             yield line + b"\n"
 
     def keys(self) -> tuple[bytes, ...]:

@@ -75,12 +75,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=number, metavar="N", help=help_text)
     parser.add_argument("--save", metavar="FILE", help="as of `python -m benchmarks`")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="growth-") as folder:
+    with (
+        running_database(os.sched_getaffinity(0)) as url,
+        tempfile.TemporaryDirectory(prefix="growth-") as folder,
+    ):
         targets = [
             *compare_players(folder, options.players, options.rounds),
             *compare_clients(folder, options.clients, options.rounds),
             *compare_audit_lines(folder, options.lines, options.rounds),
-            *work_on_players(folder, options.players),
+            *work_on_players(folder, url, options.players),
             *count_sign_ups(folder, options.sign_ups),
         ]
     show_progress("")
@@ -214,10 +217,9 @@ def add_audit_lines(data: str, count: int, subject: int) -> None:
 # -- a whole installation, and sign-ups -----------------------------------------------------------
 
 
-def work_on_players(folder: str, players: int) -> list[Target]:
+def work_on_players(folder: str, url: str, players: int) -> list[Target]:
     """Check, back up, restore and copy a tenth of the players and all of them."""
-    with running_database(os.sched_getaffinity(0)) as url:
-        few, many = (work_on_all(folder, url, count) for count in (players // 10, players))
+    few, many = (work_on_all(folder, url, count) for count in (players // 10, players))
     targets = []
     for name, (seconds, memory) in many.items():
         most, growth = MOST_SECONDS[name.split()[0]], memory / few[name][1]

@@ -89,6 +89,7 @@ def test_pages_are_measured(tmp_path):
 
 
 @pytest.mark.load
+@pytest.mark.postgresql
 def test_growth_is_measured(tmp_path):
     file = tmp_path / "results.json"
     sizes = ["--players=200", "--clients=120", "--lines=200", "--sign-ups=8", "--rounds=1"]
@@ -97,3 +98,5 @@ def test_growth_is_measured(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     labels = {each["label"] for each in json.loads(file.read_text())["growth"]["targets"]}
     assert {"suspension, 200 players", "sign-ups a second, 8 at once"} < labels
+    backends = ("check of PostgreSQL, 200 players", "copy of flat files, 200 players")
+    assert set(backends) < labels

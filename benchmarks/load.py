@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 CONNECTIONS = 16
-OPENING = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"  # whatever the response
+OPENING = b"GET /api/users/info?id=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"  # of others a 404
 GRACE_TIME = 10  # seconds without any response after which a measurement fails
 MOST_BYTES = 65536  # of a response, read at once
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
@@ -115,13 +115,14 @@ class Connection:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.socket = socket.create_connection(load.address)
+        self.socket = socket.create_connection(load.address, GRACE_TIME)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.fileno = self.socket.fileno()
         self.received = b""
         self.socket.sendall(OPENING)
         while self.read() is None:
             pass
+        self.socket.settimeout(None)  # epoll waits: a timeout costs a system call for each read
 
     def send(self, now: float) -> None:
         """Send the next request; close the connection if there is none or the time is over."""

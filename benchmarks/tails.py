@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.backends import PLAYERS
 from benchmarks.database import create_database, fill_database, running_database
 from benchmarks.load import Apart, Result, percentiles
 from benchmarks.measuring import Name, Track, run_rounds
@@ -23,7 +24,6 @@ from benchmarks.servers import SERVER_CORE, Server, serve_identity
 from benchmarks.workload import Installation, requests_of
 
 CALL = "users/info"
-PLAYERS = 1000
 CONNECTIONS = (16, 256)
 ONE_IN = 100  # of the mixed requests is a sign-in
 LONGER, FEWER = 4, 3  # the measurements than others: an accepted sign-in takes seconds

@@ -7,13 +7,17 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
 from benchmarks import plot
-from benchmarks.load import measure
+from benchmarks.load import Apart, Load, Result, percentiles
+from benchmarks.measuring import Name, Track
+from benchmarks.tails import ACCEPTED, REFUSED, Tails, mix
 from identity.settings import ROOT
 
+GET = b"GET / HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -46,16 +50,51 @@ def answering() -> Iterator:
     ],
 )
 def test_load_counts_whole_responses_and_failures(answering, pieces, failures):
-    result = measure(answering(*pieces), [b"GET / HTTP/1.1\r\n\r\n"] * 3, seconds=60, connections=1)
+    result = Load(answering(*pieces), [GET] * 3, seconds=60, connections=1).run()
     assert (result.responses, result.failures) == (3, Counter(failures))
 
 
-def test_page_shows_the_saved_results():
-    """`python -m benchmarks.plot` writes both files from the results."""
-    results = json.loads(plot.RESULTS.read_text(encoding="utf-8"))
-    page = plot.PAGE.read_text(encoding="utf-8")
-    assert plot.fill_page(page, results) == page
-    assert plot.draw_plot(plot.read_rows(results["peers"])) == plot.PLOT.read_text(encoding="utf-8")
+def test_percentiles_of_known_latencies():
+    assert percentiles(range(1000, -1, -1)) == (500, 990, 999)
+    assert percentiles([7, 7]) == (7, 7, 7)
+
+
+def test_load_counts_sign_ins_apart(answering):
+    """A refused sign-in is expected; a call that gets the same response has failed."""
+    refuses = answering(OK.replace(b"200 OK", b"503 Busy"))
+    result = Load(refuses, [GET, Apart(GET), GET], seconds=60, connections=1).run()
+    assert (result.responses, result.failures) == (2, Counter({"HTTP/1.1 503 Busy": 2}))
+    assert [status for status, _ in result.apart] == ["HTTP/1.1 503 Busy"]
+
+
+def test_one_request_in_a_hundred_is_a_sign_in():
+    mixed = mix(lambda count: [b"call"] * count, lambda count: [b"sign-in"] * count, 1000)
+    assert Counter(mixed) == {b"call": 990, b"sign-in": 10}
+    assert all(isinstance(each, Apart) == (each == b"sign-in") for each in mixed)
+
+
+def test_tail_pools_the_rounds_and_reports_unexpected_statuses():
+    """The median of two percentiles would hide the slow round."""
+    track = Track(Name("gunicorn", "users/info", "flat files"), None, None)
+    for slower, status in ((1, ACCEPTED), (100, REFUSED)):
+        latencies = [slower * each for each in range(1, 51)]
+        apart = [(f"{ACCEPTED}SEE OTHER", 2000.0), (f"{status}X", 3000.0)]
+        track.results.append(Result(latencies, 10.0 * slower, 0, 0, 0.5, Counter(), apart))
+    tails = Tails(None)
+    tails.tracks.append(track)
+    [row] = tails.rows()
+    assert (row.p50, row.p99, row.p999, row.rate) == (75, 4901, 4990.1, 505)
+    assert (row.sign_ins, row.refused, row.wait) == (4, 1, 2)
+    assert not tails.failures()
+    track.results[0].apart.append(("HTTP/1.1 429 TOO MANY REQUESTS", 1.0))
+    assert tails.failures() == {"HTTP/1.1 429 TOO MANY REQUESTS": 1}
+
+
+def test_pages_show_the_saved_results(subtests):
+    """`python -m benchmarks.plot` writes these files from the results."""
+    for path, text in plot.render(json.loads(plot.RESULTS.read_text(encoding="utf-8"))).items():
+        with subtests.test(path.name):
+            assert path.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.load
@@ -68,8 +107,10 @@ def test_benchmarks_run(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOT 200" not in done.stdout
-    rows = json.loads(file.read_text(encoding="utf-8"))["servers"]["rows"]
-    assert {row["server"] for row in rows} == {"gunicorn", "granian"}
+    results = json.loads(file.read_text(encoding="utf-8"))["servers"]
+    assert {row["server"] for row in results["rows"]} == {"gunicorn", "granian"}
+    tails = {(row["server"], row["connections"], row["sign_ins"] > 0) for row in results["tails"]}
+    assert tails == set(product(["gunicorn", "granian"], [16, 256], [False, True]))
 
 
 @pytest.mark.load

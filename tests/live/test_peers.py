@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from benchmarks.load import Load
 from benchmarks.peers import (
     DRIVERS,
     TOKEN_SCOPE,
@@ -66,3 +67,11 @@ def test_peer_refuses_invalid_credentials(peer: Peer):
     assert send(peer, "/token", exchange_form(used))[0] == 400
     assert send(peer, "/token", exchange_form(unused, "wrong"))[0] in (400, 401)
     assert send(peer, "/me", token="unknown")[0] == 401
+
+
+def test_peer_sign_in_hashes_the_password(peer: Peer):
+    """With the parameters of this server, which take more than 50 ms on any machine."""
+    result = Load(peer.server.port, peer.sign_in_requests(2), seconds=60, connections=1).run()
+    assert (result.responses, result.failures) == (2, {})
+    assert result.p50 > 50
+    assert send(peer, "/sign-in", "name=1&password=wrong")[0] == 401

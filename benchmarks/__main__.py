@@ -1,6 +1,7 @@
 """Measure the API calls under both servers against a bare WSGI function and a plain Flask app.
 
-Ratios within one run can be compared between machines; requests per second cannot.
+Then the slowest answers are measured, alone and beside sign-ins. Ratios within one run can be
+compared between machines; requests per second cannot.
 """
 
 import argparse

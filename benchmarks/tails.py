@@ -143,7 +143,8 @@ def summarize_tail(track: Track) -> Tail:
 
 def tails_table(rows: list[Tail]) -> str:
     """Return the table of the slowest answers."""
-    header = ["server", "storage", "connections", "calls/s", "p50, ms", "p99, ms", "p99.9, ms"]
+    header = ["slowest answers", "storage", "connections", "calls/s"]
+    header += ["p50, ms", "p99, ms", "p99.9, ms", "sign-ins", "refused", "accepted, s"]
     lines = []
     for row in rows:
         cells = [marked_rate(row), *(f"{each:,.2f}" for each in (row.p50, row.p99, row.p999))]
@@ -152,4 +153,4 @@ def tails_table(rows: list[Tail]) -> str:
         else:
             cells += ["-"] * 3
         lines.append([row.server, row.storage, str(row.connections), *cells])
-    return format_table([*header, "sign-ins", "refused", "others take, s"], lines, left=2)
+    return format_table(header, lines, left=2)

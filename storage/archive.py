@@ -212,10 +212,12 @@ class Member(tarfile.TarInfo):
     tarfile would read the names and attributes that other types hold into memory.
     """
 
+    part: str  # as `part_of` returns it
+
     @classmethod
     def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "Member":
         member = super().frombuf(buf, encoding, errors)
-        part = part_of(member.name)
+        member.part = part = part_of(member.name)
         if part is None or member.type != tarfile.REGTYPE:
             raise DamagedRecord(repr(member.name), "no backup has this")
         if not 0 <= member.size <= parts()[part].most_bytes:
@@ -238,7 +240,7 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
             if room < 0:
                 raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
             end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
-            yield part_of(member.name), member.name, archive.extractfile(member)
+            yield member.part, member.name, archive.extractfile(member)
             if file.tell() > done:
                 done = file.tell()
                 progress(done, size)

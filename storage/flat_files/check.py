@@ -43,6 +43,8 @@ def check(
         yield from walk.confirmed(_look_at_layout, walk)
         yield from _check_data_folder(walk)
         if all(map(os.path.isdir, layout.folders())):
+            for folder in layout.folders():  # the disk may refuse those of codes and attempts, too
+                yield from walk.paths_in(folder)
             records = RecordCheck(walk)
             yield from records.check_users()
             yield from records.check_others()

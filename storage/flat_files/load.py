@@ -86,6 +86,7 @@ class StagedFiles(Load):
         for folder, mode in staged.folders().items():
             disk.make_folder(folder, mode)
         self.layout = staged
+        self._entries = {kind.name: Entries(staged, kind) for kind in kinds.KINDS}
 
     def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
         self.add(USERS, user)
@@ -96,7 +97,7 @@ class StagedFiles(Load):
     def add(self, kind: Kind, record: Any) -> None:
         path = self.layout.path(kind.name, f"{record.id}.json")
         self._write(path, [encode(stored_fields(record))])
-        Entries(self.layout, kind).put_new(record)
+        self._entries[kind.name].put_new(record)
 
     def add_deleted_id(self, user_id: int) -> None:
         if os.path.exists(self.layout.user(user_id)):

@@ -46,8 +46,9 @@ class RecordCheck:
         # The first record that needs an entry which leads elsewhere or is missing. An installation
         # has few of them.
         self._owners: dict[str, int | str] = {}
-        # How many entries and pictures in each folder were found sound with their records. Where
-        # there are no others they are not looked at again: each would be, with its record.
+        # The entries and pictures in each folder that were found sound with their records: the sum
+        # of the hashes of their names, which takes no memory, and differs if one goes and another
+        # comes. Where there are no others they are not looked at again, each with its record.
         self._sound: Counter[str] = Counter()
         self._last_id = 0  # of a user, the largest ever given
         self._next_id = 0  # of the next user; 0 if it is unknown
@@ -162,17 +163,18 @@ class RecordCheck:
         found += self._look_at_owners_of(kind, path, record)
         if kind is USERS:
             found += self._look_at_pictures_of(path, record, pictures)
-        if not found:  # else it is looked at twice, and would be counted twice
+        if not found:  # else it is looked at twice, and would be noted twice
             for entry, (key, _) in entries.items():
-                self._count_sound(entry, None if isinstance(key, Unique) else 0o600)
+                self._note_sound(entry, None if isinstance(key, Unique) else 0o600)
             for picture in pictures.values():
-                self._count_sound(picture, MODE)
+                self._note_sound(picture, MODE)
         yield from found
 
-    def _count_sound(self, path: str, mode: int | None) -> None:
-        """Count a file that a record needs; a link has no mode."""
+    def _note_sound(self, path: str, mode: int | None) -> None:
+        """Note a file that a record needs; a link has no mode."""
         if mode is None or not any(look_at_access(path, mode, self._walk.owner)):
-            self._sound[os.path.dirname(path)] += 1
+            folder, name = os.path.split(path)
+            self._sound[folder] += hash(name)
 
     def _read(self, kind: Kind, record_id: int | str) -> Any:
         """Return a record; one that the disk refuses counts as damaged. Raises NotFound."""

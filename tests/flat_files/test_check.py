@@ -144,6 +144,20 @@ def test_records_are_read_once_unless_there_is_a_file_too_many(site, monkeypatch
     assert read[str(site.path("users/2.json"))] == 3
 
 
+def test_deletion_meanwhile_hides_no_file_too_many(site, monkeypatch):
+    """As many entries are left as were found sound, and not the same ones."""
+    monkeypatch.setattr("storage.maintenance.STEP", 1)
+    site.path("names/nobody").symlink_to("../users/1.json")
+    users = len(site.store.users.ids())
+
+    def delete_bob(done: int, total: int) -> None:
+        if done == users:  # all records of users were looked at
+            site.store.users.delete(BOB)
+
+    problems = [each.problem for each in site.store.verify(progress=delete_bob)]
+    assert problems == ["does not match users/1.json"]
+
+
 def test_file_in_place_of_a_folder_is_reported(site):
     path = site.path("index/clients/owner/none")
     shutil.rmtree(path)

@@ -205,6 +205,7 @@ class FrozenFiles(Snapshot):
                 return self._read_generation(user)
         except NoSuchPicture as error:
             self._report(f"{error}: left out, player {user.id} gets a generated picture")
+            user.pfp_timestamp = None  # caches keep what was at the old address
         return {}
 
     def _read_generation(self, user: User) -> dict[str, bytes]:

@@ -132,11 +132,12 @@ class FrozenRows(Snapshot):
     ) -> dict[str, bytes]:
         """Return a user's pictures by size; a user whose own ones are lost has none."""
         pictures = pictures_in(content)
-        for problem in problems_with_pictures(user, timestamp, pictures) if pictures else ():
+        problems = problems_with_pictures(user, timestamp, pictures) if pictures else iter(())
+        if problem := next(problems, None):
             place = f"pictures/{user.id}"
             self._report(f"{place} {problem}: left out, player {user.id} gets a generated picture")
-            pictures = {}
-            break
+            # Caches keep what was at the old address.
+            pictures, user.pfp_timestamp = {}, None
         user.pfp_generated = not pictures  # not so in some records of earlier versions
         return pictures
 

@@ -106,7 +106,10 @@ def test_what_a_restore_would_refuse_is_left_out_and_named(
     [reported] = reports
     assert reported.replace(chess, "CHESS").startswith(report)
     assert players == (2 if report.startswith("users") else 3)
-    assert Site(tmp_path / "files").restore(archive) == players
+    restored = Site(tmp_path / "files")
+    assert restored.restore(archive) == players
+    if report.startswith("pictures"):  # not drawn at the address where caches have the old one
+        assert restored.open().users.read(BOB).pfp_timestamp is None
 
 
 def test_one_snapshot_or_load_runs_at_a_time(storage, open_installation):

@@ -26,7 +26,6 @@ from test_command import Installation
 from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
-from storage import kinds
 from storage.archive import VERSION
 from storage.encoding import record_as_dict
 from storage.errors import BadFile, NameKept
@@ -148,10 +147,8 @@ def test_changes_during_a_backup_are_not_in_the_archive(site, path, empty, monke
     store, reported = site.open(), []
     store.pictures.save(DORA, generate_picture(1001))
 
-    records = sum(len(store.records(kind).ids()) for kind in kinds.KINDS if kind.copied)
-
     def change(done: int, total: int) -> None:
-        if done == records + 1:  # all of them were read once, and one is in the archive
+        if done == 1:  # no lock is held while progress is shown: a terminal may take long
             store.pictures.save(BOB, generate_picture(1000))
             store.users.rename(BOB, "Robert")
             free_name(store, "Bob")

@@ -37,7 +37,7 @@ def snapshot(
     layout: Layout, before: Callable[[], None], report: Report, progress: Progress
 ) -> Iterator[Snapshot]:
     """Yield one state of the installation, as `Storage.snapshot` says."""
-    steps = Steps(progress)
+    steps = Steps(progress)  # not shown under the locks: a terminal may take long, or stop
     with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as opened:
 
         def new_file() -> BinaryIO:
@@ -50,7 +50,8 @@ def snapshot(
             for kind in (each for each in kinds.KINDS if each.copied):
                 # Until the last kind is read: an app and its cover are of one moment.
                 held.enter_context(layout.kind_lock(kind))
-                spools[kind.name] = _spool(layout, kind, new_file(), steps)
+                spools[kind.name] = _spool(layout, kind, new_file())
+                steps.total += len(spools[kind.name][0])
         log = new_file()
         with layout.audit_lock():  # copied, because it grows in place
             for line in disk.read_lines(layout.path("audit.log")):
@@ -61,7 +62,7 @@ def snapshot(
         steps.end()
 
 
-def _spool(layout: Layout, kind: Kind, file: BinaryIO, steps: Steps) -> Spool:
+def _spool(layout: Layout, kind: Kind, file: BinaryIO) -> Spool:
     """Write the records of a kind, whose lock is held, to a file; an error in place of one."""
     records = RecordFiles(layout, kind)
     with contextlib.ExitStack() as held:
@@ -69,8 +70,7 @@ def _spool(layout: Layout, kind: Kind, file: BinaryIO, steps: Steps) -> Spool:
             # The list of a folder may lack a name that is being replaced.
             held.enter_context(lock)
         ids = records.ids()
-    steps.total += 2 * len(ids)  # each is read here, and again from the file
-    for record_id in steps.each(ids):
+    for record_id in ids:
         missing = NotFound(f"{kind.name}/{record_id}.json is a link that leads nowhere")
         try:
             content = disk.read_file(records.path(record_id), missing)
@@ -84,8 +84,9 @@ def _spool(layout: Layout, kind: Kind, file: BinaryIO, steps: Steps) -> Spool:
 class Holders:
     """Which record had each unique key first: a hash table of 12 bytes a slot.
 
-    A dict of 100,000 names and addresses takes 40 MB. Two different ones have the same 64 bits once
-    in a billion backups, which then reports one as left out: the next has other hashes.
+    A dict of 100,000 names and addresses takes 40 MB, and one of their hashes 20. Two of them have
+    the same 64 bits once in a billion backups. That one is then reported as left out, and the next
+    backup has other hashes.
     """
 
     def __init__(self, most: int) -> None:

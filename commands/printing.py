@@ -98,8 +98,8 @@ def readable_records(ids: list, read: Callable) -> tuple[list, int]:
 def show_progress(done: int, total: int) -> None:
     """Show the progress of long work on a terminal; each call replaces what the last one wrote."""
     if sys.stderr.isatty():
-        what_follows = ", finishing" if done == total else ""
-        click.echo(f"\r{done:,} of {total:,}{what_follows}\x1b[K", nl=False, err=True)
+        finishing = ", finishing" if done == total else ""
+        click.echo(f"\r{done:,} of {total:,}{finishing}\x1b[K", nl=False, err=True)
 
 
 def clear_progress() -> None:

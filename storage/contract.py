@@ -64,8 +64,8 @@ class Pictures(ABC):
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
         """Return a picture and the time it was written, in seconds since 1970.
 
-        `file_name` matches PICTURE_FILE: the caller has checked that. A picture that is not stored
-        is drawn, unless it needs to be. Raises NoSuchPicture.
+        `file_name` matches PICTURE_FILE: the caller has checked that. The picture of a user without
+        an upload is drawn. Raises NoSuchPicture.
         """
 
     @staticmethod
@@ -129,7 +129,7 @@ class Keys(ABC):
     def rotate(self, drop_old: bool) -> None:
         """Add a key and keep the one before. With `drop_old`, no other key stays valid.
 
-        When it returns, every process signs with the new key: it calls `expire`.
+        When it returns, after `expire`, every process signs with the new key.
         """
 
     def expire(self) -> None:

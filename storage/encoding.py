@@ -83,9 +83,10 @@ def _require_each(field: str, values: list, type_inside: type) -> None:
 
 
 def record_as_dict(record, left_out: Set[str] = frozenset()) -> dict:
-    """Return the record as JSON values, in the order of its fields; `asdict` takes five times that.
+    """Return the record as JSON values, in the order of its fields.
 
-    Fields in `left_out` are left out if they have no value.
+    Fields in `left_out` are left out if they have no value. `dataclasses.asdict` takes five times
+    as long.
     """
     values = ((name, getattr(record, name)) for name in _SHAPES[type(record)][0])
     return {name: _as_json(each, left_out) for name, each in values if each or name not in left_out}

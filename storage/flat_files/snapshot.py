@@ -151,7 +151,7 @@ class FrozenFiles(Snapshot):
             except (DamagedRecord, StorageFailed) as error:
                 self._skip(error)
             else:
-                user.pfp_generated = not pictures  # not so in some records of earlier versions
+                user.pfp_generated = not pictures  # which records of earlier versions may lack
                 yield user, pictures
 
     def deleted_ids(self) -> list[int]:

@@ -138,7 +138,7 @@ class FrozenRows(Snapshot):
             self._report(f"{place} {problem}: left out, player {user.id} gets a generated picture")
             # Caches keep what was at the old address.
             pictures, user.pfp_timestamp = {}, None
-        user.pfp_generated = not pictures  # not so in some records of earlier versions
+        user.pfp_generated = not pictures  # which records of earlier versions may lack
         return pictures
 
     def deleted_ids(self) -> Iterator[int]:

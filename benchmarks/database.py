@@ -87,10 +87,10 @@ def create_database(url: str, name: str) -> str:
     return f"{url}/{name}"
 
 
-def populate_database(
-    url: str, users: int, progress: Callable[[str], None] = lambda text: None
+def fill_database(
+    url: str, _: str, users: int, progress: Callable[[str], None]
 ) -> tuple[Storage, Client, str]:
-    """Add players and a client to an empty database, as `population.populate` does to files."""
+    """Add players and a client to an empty database, as `population.populate` does to a folder."""
     storage = open_storage("", "", url)
     client = Client(CLIENT_ID, "Chess", sha256(SECRET), [REDIRECT_URI])
     password_hash = hash_password(PASSWORD)
@@ -103,13 +103,6 @@ def populate_database(
         load.add(CLIENTS, client)
         load.next_user_id = users + 1
     return storage, client, SECRET
-
-
-def fill_database(
-    url: str, _: str, users: int, progress: Callable[[str], None]
-) -> tuple[Storage, Client, str]:
-    """Add players to a database, as `Installation` fills a folder."""
-    return populate_database(url, users, progress)
 
 
 def size_of(url: str) -> int:

@@ -27,7 +27,7 @@ from storage.errors import (
 )
 from storage.files import new_file, translate_os_errors
 from storage.kinds import USERS
-from storage.maintenance import Progress, Report
+from storage.maintenance import Progress, Report, Steps
 from storage.names import normal_name
 from storage.records import Suspension, User, now_ms
 from storage.rules import (
@@ -57,7 +57,6 @@ FIELDS = {  # of a line, and of the record
 FIELDS_OF_RECORD = {field: name for name, field in FIELDS.items()}
 NEEDED = ("id", "name")
 LONGEST_LINE = 2**16  # bytes
-STEP = 100  # lines between two reports of progress
 LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of them for later
 MOST_PLAY = 10**9  # minutes
 CLOCK_SKEW = 86_400_000  # milliseconds that a time may lie ahead
@@ -97,7 +96,7 @@ def export_users(
     with translate_os_errors(), new_file(path) as file:
         store.audit.write("export passwords" if with_passwords else "export", by)
         user_ids = store.users.ids()
-        for done, user_id in enumerate(user_ids, start=1):
+        for user_id in Steps(progress, len(user_ids)).each(user_ids):
             try:
                 user = store.users.read(user_id)
             except NoSuchUser:
@@ -107,8 +106,6 @@ def export_users(
             else:
                 file.write(write_line(user, with_passwords))
                 players += 1
-            if done % STEP == 0:
-                progress(done, len(user_ids))
     return players
 
 
@@ -153,11 +150,11 @@ def import_users(
         raise BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
         store.audit.write("import", by)
-        total, largest_id = survey(file)
+        lines, largest_id = survey(file)
         # Before the first line: else somebody who signs up now gets the id of a later one.
         store.users.reserve_ids(largest_id)
         file.seek(0)
-        for number, line in _numbered_lines(file):
+        for number, line in Steps(progress, lines).each(_numbered_lines(file)):
             problem = _add_player(store, line, pictures, wrap_hash)
             if problem is None:
                 result.added += 1
@@ -166,8 +163,6 @@ def import_users(
             else:
                 result.refused += 1
                 refused(number, _describe(problem))
-            if number % STEP == 0 or number == total:
-                progress(number, total)
     return result
 
 

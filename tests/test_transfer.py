@@ -16,7 +16,7 @@ from werkzeug.security import generate_password_hash
 
 from identity import links, passwords
 from identity.claims import public_profile
-from storage import Storage, transfer
+from storage import Storage
 from storage.errors import BadFile
 from storage.maintenance import ignore
 from storage.records import PICTURE_SIZES, Suspension, User, now_ms
@@ -296,7 +296,7 @@ def test_bom_crlf_and_blank_lines_are_accepted(storage):
 
 def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, monkeypatch):
     """Also the id of a refused line, which can be corrected and imported again."""
-    monkeypatch.setattr(transfer, "STEP", 1)
+    monkeypatch.setattr("storage.maintenance.STEP", 1)
     new_ids = []
 
     def sign_up(done: int, total: int) -> None:

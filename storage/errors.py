@@ -167,8 +167,11 @@ class DamagedRecord(StorageError):
     """A record cannot be decoded; other records are not affected."""
 
     def __init__(self, where: str, problem: str) -> None:
-        super().__init__(f"{where} is damaged: {problem}")
+        super().__init__(where, problem)  # by which a process sends it to another
         self.problem = problem
+
+    def __str__(self) -> str:
+        return "{} is damaged: {}".format(*self.args)
 
 
 class StorageFailed(StorageError):

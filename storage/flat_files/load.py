@@ -17,6 +17,7 @@ from storage.errors import BadInstallation, DamagedRecord
 from storage.files import confirm_in, translate_os_errors
 from storage.flat_files import disk, key_list
 from storage.flat_files.entries import Entries, keys_of
+from storage.flat_files.entry_writer import EntryWriter
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import STAGED, Layout
 from storage.flat_files.pictures import MODE
@@ -65,7 +66,9 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
         cleanup.callback(remove_leftovers, layout)
         with disk.synced(layout.data_dir), disk.synced(layout.picture_dir):
             loaded = StagedFiles(staging_of(layout))
+            cleanup.callback(loaded.entries.stop)
             yield loaded
+            loaded.entries.finish()
         before()
         _put_in_place(layout, loaded)
 
@@ -86,7 +89,7 @@ class StagedFiles(Load):
         for folder, mode in staged.folders().items():
             disk.make_folder(folder, mode)
         self.layout = staged
-        self._entries = {kind.name: Entries(staged, kind) for kind in kinds.KINDS}
+        self.entries = EntryWriter(staged)
 
     def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
         self.add(USERS, user)
@@ -97,7 +100,7 @@ class StagedFiles(Load):
     def add(self, kind: Kind, record: Any) -> None:
         path = self.layout.path(kind.name, f"{record.id}.json")
         self._write(path, [encode(stored_fields(record))])
-        self._entries[kind.name].put_new(record)
+        self.entries.add(kind, record)
 
     def add_deleted_id(self, user_id: int) -> None:
         if os.path.exists(self.layout.user(user_id)):
@@ -105,6 +108,7 @@ class StagedFiles(Load):
         self._write(self.layout.deleted(user_id), [])
 
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
+        self.entries.finish()  # the log comes last
         self._write(self.layout.path("audit.log"), lines)
 
     def _write(self, path: str, content: Iterable[bytes]) -> None:

@@ -1,7 +1,7 @@
 """gunicorn's configuration. `identity-server serve` adds the address, workers and threads.
 
 GUNICORN_CMD_ARGS in the environment overrides these settings. Where gunicorn has no setting, its
-logger and its worker are extended, and each worker replaces two of its classes. Importing this
+logger and its worker are extended, and each worker replaces some of its classes. Importing this
 module replaces nothing.
 """
 
@@ -17,7 +17,7 @@ from datetime import timedelta
 import gunicorn
 from gunicorn import glogging, util
 from gunicorn.config import Config
-from gunicorn.http import body, errors, message, parser
+from gunicorn.http import body, errors, message, parser, wsgi
 from gunicorn.workers import gthread
 
 from serving.access_log import LineWriter, access_line
@@ -32,7 +32,10 @@ INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or
     (errors, "ParseException"),
     (message, "ChunkedReader"),
     (message, "Request.should_close"),
+    (parser, "RequestParser.finish_body"),
     (parser, "RequestParser.mesg_class"),
+    (wsgi, "Response.default_headers"),
+    (wsgi, "Response.write"),
     (gthread, "ThreadWorker.enqueue_req"),
     (gthread, "ThreadWorker.handle"),
     (util, "close_graceful"),
@@ -106,7 +109,7 @@ class ChunkedBody(body.ChunkedReader):
 
 
 class Request(message.Request):
-    """A request that sends "Connection: close" if its body was not read.
+    """A request that sends "Connection: close" if its body was not read to the end.
 
     After an unread body of 64 KiB or more gunicorn closes the connection without that header, and
     nginx may already have sent the next request, which then fails (RFC 9112 9.6).
@@ -115,7 +118,18 @@ class Request(message.Request):
     def should_close(self) -> bool:
         reader = self.body.reader
         has_more = reader.parser if isinstance(reader, ChunkedBody) else reader.length
-        return super().should_close() or bool(has_more)
+        return super().should_close() or bool(has_more) or self.body.failed
+
+
+class Response(wsgi.Response):
+    """A response that is sent by one system call if its body is one part, as most are."""
+
+    def write(self, arg: bytes) -> None:
+        if self.headers_sent or self.response_length != len(arg) or self._omits_body:
+            return super().write(arg)
+        lines = (*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers))
+        self.sock.sendall("".join(lines).encode("latin-1") + b"\r\n" + arg)
+        self.headers_sent, self.sent = True, len(arg)
 
 
 class Worker(gthread.ThreadWorker):
@@ -134,6 +148,9 @@ class Worker(gthread.ThreadWorker):
         super().__init__(*args, **kwargs)
         message.ChunkedReader = ChunkedBody
         parser.RequestParser.mesg_class = Request
+        # It reads the rest of a body: with Request.should_close, an open connection has none.
+        parser.RequestParser.finish_body = lambda *_, **__: True
+        wsgi.Response = Response
         self.waiting = collections.deque()  # an element for each connection that waits for a thread
 
     def enqueue_req(self, conn) -> None:

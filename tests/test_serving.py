@@ -75,6 +75,23 @@ def test_gunicorn_without_a_patched_attribute_does_not_start():
     assert line.startswith("Error: gunicorn ") and "gunicorn.glogging.Logger.access" in line
 
 
+@pytest.mark.parametrize(
+    ("method", "parts", "calls"), [("GET", ["ok"], 1), ("GET", ["o", "k"], 3), ("HEAD", ["ok"], 1)]
+)
+def test_response_with_one_part_takes_one_system_call(method: str, parts: list[str], calls: int):
+    sent, request = [], SimpleNamespace(method=method, version=(1, 1), should_close=lambda: False)
+    connection = SimpleNamespace(sendall=sent.append)
+    response = gunicorn_config.Response(request, connection, Config())
+    response.start_response("200 OK", [("Content-Length", "2"), ("X-Name", "é")])
+    for part in parts:
+        response.write(part.encode())
+    response.close()
+    assert len(sent) == calls
+    body = b"ok" if method == "GET" else b""
+    assert b"".join(sent).endswith(b"\r\nContent-Length: 2\r\nX-Name: \xe9\r\n\r\n%b" % body)
+    assert response.sent == len(body)
+
+
 @pytest.mark.parametrize("length", [0, 1, MOST_OF_A_BODY, 2 * MOST_OF_A_BODY])
 def test_body_that_the_application_left_is_read_up_to_a_limit(length: int):
     body = io.BytesIO(bytes(length))

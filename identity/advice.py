@@ -18,7 +18,7 @@ PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|h
 
 GRANIAN_ADVICE = Advice(
     "granian is without a proxy in front (IDENTITY_PROXIES is 0): it believes headers with "
-    "underscores, such as X_Forwarded_For, and waits without end for slow clients",
+    "underscores, such as X_Forwarded_For, and waits without end for the rest of a body",
     "put nginx in front (deploy/nginx.conf) and set IDENTITY_PROXIES=1, or use --server gunicorn",
 )
 

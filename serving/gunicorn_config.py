@@ -6,16 +6,19 @@ module replaces nothing.
 """
 
 import collections
+import functools
 import os
 import re
 import select
+import selectors
 import signal
 import socket
+import struct
 import time
 from datetime import timedelta
 
 import gunicorn
-from gunicorn import glogging, util
+from gunicorn import glogging
 from gunicorn.config import Config
 from gunicorn.http import body, errors, message, parser, wsgi
 from gunicorn.workers import gthread
@@ -31,6 +34,7 @@ INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or
     (body, "ChunkedReader.read"),
     (errors, "ParseException"),
     (message, "ChunkedReader"),
+    (message, "Request.parse"),
     (message, "Request.should_close"),
     (parser, "RequestParser.finish_body"),
     (parser, "RequestParser.mesg_class"),
@@ -38,7 +42,8 @@ INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or
     (wsgi, "Response.write"),
     (gthread, "ThreadWorker.enqueue_req"),
     (gthread, "ThreadWorker.handle"),
-    (util, "close_graceful"),
+    (gthread, "ThreadWorker.on_pending_socket_readable"),
+    (gthread, "TConn.init"),
 )
 
 
@@ -53,6 +58,7 @@ timeout = 30  # seconds
 graceful_timeout = 30  # seconds
 keepalive = 5  # seconds
 backlog = 512
+worker_connections = 900  # with its files, a process keeps below the usual limit of 1,024
 limit_request_line = 8190
 # For the file that each worker touches as its heartbeat. In memory if possible: with /tmp on a full
 # disk gunicorn does not start, and ends at a reload.
@@ -115,6 +121,13 @@ class Request(message.Request):
     nginx may already have sent the next request, which then fails (RFC 9112 9.6).
     """
 
+    most_of_a_head = 32 * 2**10  # bytes, as nginx's large_client_header_buffers 4 8k
+
+    def parse(self, unreader) -> bytes:
+        if len(unreader.buf.getvalue().partition(b"\r\n\r\n")[0]) > self.most_of_a_head:
+            raise errors.LimitRequestHeaders("the head is too large")
+        return super().parse(unreader)
+
     def should_close(self) -> bool:
         reader = self.body.reader
         has_more = reader.parser if isinstance(reader, ChunkedBody) else reader.length
@@ -132,15 +145,48 @@ class Response(wsgi.Response):
         self.headers_sent, self.sent = True, len(arg)
 
 
+class Connection(gthread.TConn):
+    """A connection whose requests the main thread reads, so that no thread waits for a client."""
+
+    small_body = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]{1,5})[ \t]*(?:\r|$)")
+    is_ended = False  # after the last response: the client closes
+
+    def has_request(self) -> bool:
+        """Read what has arrived; return True if a thread can go on with it, without waiting."""
+        if self.cfg.is_ssl or self.cfg.protocol != "http":
+            return True
+        self.init()
+        if not self.is_ended and self.is_whole():
+            return True
+        try:
+            data = self.sock.recv(2**16, socket.MSG_DONTWAIT)
+        except OSError as error:
+            return not isinstance(error, BlockingIOError)
+        if self.is_ended:
+            return not data
+        self.parser.unreader.buf.write(data)
+        return not data or self.is_whole()
+
+    def is_whole(self) -> bool:
+        """Return True unless the rest of a head or of a small body is missing."""
+        head, end, body = self.parser.unreader.buf.getvalue().lower().partition(b"\r\n\r\n")
+        if not end:
+            return len(head) > Request.most_of_a_head or head.count(b"\n") > head.count(b"\r\n")
+        length = self.small_body.search(head)
+        # RFC 9110 10.1.1: a client that sends Expect waits for a response to its head.
+        return length is None or len(body) >= int(length[1]) or b"\r\nexpect:" in head
+
+
 class Worker(gthread.ThreadWorker):
     """A worker that keeps a connection for a moment in the thread that handled the request.
 
     gunicorn gives it back to the main thread, which waits for the next request and gives it to a
-    thread again: a tenth to a third of the time of a short request. gunicorn also closes all
-    connections in the main thread, which accepts them, and waits there for up to two seconds until
-    the client closes its side.
+    thread again: a tenth to a third of the time of a short request. In gunicorn a thread waits for
+    each client: twelve that send nothing, or half a request, stop a worker. And the main thread
+    waits for up to two seconds until a client closes its side of a connection that ends.
     """
 
+    request_time = 5  # seconds for a request to arrive, except for a large body
     next_request = 2  # milliseconds that a thread waits for the next request of a connection
     longest_turn = 0.005  # seconds for the requests of one connection, if others wait
 
@@ -151,27 +197,41 @@ class Worker(gthread.ThreadWorker):
         # It reads the rest of a body: with Request.should_close, an open connection has none.
         parser.RequestParser.finish_body = lambda *_, **__: True
         wsgi.Response = Response
+        gthread.TConn = Connection
         self.waiting = collections.deque()  # an element for each connection that waits for a thread
+        for listener in self.sockets:  # and its connections: 10 seconds without a byte of a body
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 10, 0))
 
-    def enqueue_req(self, conn) -> None:
-        self.waiting.append(conn)
-        super().enqueue_req(conn)
+    def enqueue_req(self, conn: Connection) -> None:
+        if conn.has_request():
+            self.waiting.append(conn)
+            return super().enqueue_req(conn)
+        conn.timeout = time.monotonic() + self.request_time
+        self.pending_conns.append(conn)
+        go_on = functools.partial(self.on_pending_socket_readable, conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, go_on)
 
-    def handle(self, conn) -> bool:
+    def on_pending_socket_readable(self, conn: Connection, client: socket.socket) -> None:
+        if conn.has_request():  # otherwise it still ends at its time
+            super().on_pending_socket_readable(conn, client)
+
+    def handle(self, conn: Connection) -> bool:
         self.waiting.popleft()
+        if conn.is_ended:
+            return False
         turn_ends = time.monotonic() + self.longest_turn
         # True: kept alive. Anything else is False, or that no request has arrived yet.
         while (stays_open := super().handle(conn)) is True:
             if self.waiting and time.monotonic() > turn_ends:
                 break
-            if not is_readable(conn.sock, self.next_request):
+            if not (is_readable(conn.sock, self.next_request) and conn.has_request()):
                 break
-        if not stays_open:
-            # Read the rest of the body first, up to what nginx admits: closing with unread data
-            # resets the connection and loses the response (RFC 9112 9.6).
-            util.close_graceful(conn.sock, max_drain=9 * 2**20)
-            conn.close = lambda **_: None  # the main thread calls it
-        return stays_open
+        if stays_open:
+            return stays_open
+        # To close while the client sends would lose the response (RFC 9112 9.6): it closes first.
+        conn.is_ended = True
+        conn.sock.shutdown(socket.SHUT_WR)
+        return not (is_readable(conn.sock, self.next_request) and conn.has_request())
 
 
 def is_readable(connection: socket.socket, timeout: int) -> bool:

@@ -86,6 +86,17 @@ def padded(program, code, length: int) -> bytes:
     return body.encode().ljust(length, b"x")
 
 
+def test_connection_lost_in_the_body_is_400(program):
+    """Also one whose client sends nothing any more: gunicorn raises such an error, too."""
+
+    class LostConnection(io.BytesIO):
+        def read(self, *_: int) -> bytes:
+            raise ConnectionResetError
+
+    options = {"input_stream": LostConnection(), "content_length": 9, "content_type": FORM}
+    assert program.http.post(TOKEN, **options).status_code == 400
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_body_over_16_kib_is_413_and_keeps_the_code(program, code, chunked):
     for length in (BODY_LIMIT + 1, BODY_LIMIT + 2, 1024 * 1024):

@@ -188,7 +188,7 @@ class Worker(gthread.ThreadWorker):
 
     request_time = 5  # seconds for a request to arrive, except for a large body
     next_request = 2  # milliseconds that a thread waits for the next request of a connection
-    longest_turn = 0.005  # seconds for the requests of one connection, if others wait
+    longest_turn = 0.001  # seconds for the requests of one connection, if others wait
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

@@ -20,7 +20,7 @@ from cached_pictures import generate_picture
 
 from identity.actors import COMMAND
 from identity.apps import AppActs
-from storage import Storage, open_storage, pictures
+from storage import Storage, contract, open_storage, pictures
 from storage.encoding import record_as_dict
 from storage.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
 from storage.files import translate_os_errors
@@ -102,6 +102,7 @@ def make_repeatable(replace: Callable[[object, str, object], None] = setattr) ->
     for module in (attempts, codes):
         replace(module, "window_of_now", lambda seconds: 10**6)
     replace(pictures, "generate_picture", generate_picture)
+    replace(contract, "KEYS_CACHED", 0.01)  # seconds that each restore waits
 
 
 # -- facts ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.responses import ANY_ORIGIN
 from identity.settings import RESOURCES
-from storage.contract import GENERATED_CACHED
 from storage.errors import NoSuchPicture
 from storage.kinds import COVERS
 from storage.records import COVER_SIZES, PICTURE_SIZES, Client, User
@@ -23,6 +22,7 @@ MODULE = "/static/v1/identity.js"  # a version that breaks games gets another ad
 # Pages of any origin, also those that load only what allows it (COEP).
 FOR_GAMES = {**ANY_ORIGIN, "Cross-Origin-Resource-Policy": "cross-origin"}
 LASTING = "public, max-age=86400, immutable"  # seconds
+COVERS_CACHED = 1024  # apps whose covers were drawn: about 700 bytes each
 STATIC = os.path.join(RESOURCES, "static")
 
 files = Blueprint("files", __name__)
@@ -88,7 +88,7 @@ def cover(size: str, name: str) -> Response:
     return send_image(content, hashlib.sha256(content).hexdigest(), caching)
 
 
-@functools.lru_cache(maxsize=GENERATED_CACHED)
+@functools.lru_cache(maxsize=COVERS_CACHED)
 def generated_cover(client_id: str, name: str) -> Images:
     """Return the cover of an app without an uploaded one, by size."""
     from storage.covers import generate_cover  # Pillow: memory a worker may not need

@@ -12,14 +12,12 @@ from storage.records import Client
 from storage.rules import (
     COMMON_LENGTH,
     COMMON_PASSWORDS,
-    CONTROL,
-    HIDDEN,
     check_bio,
     check_email,
     check_password,
     check_redirect_uri,
-    drop_hidden,
 )
+from storage.texts import CONTROL, HIDDEN, drop_hidden
 
 
 def rows(problem: str, *texts: str) -> list[tuple[str, str]]:

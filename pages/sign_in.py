@@ -74,12 +74,12 @@ def check_sign_in(leads_to: str) -> Response:
     right = verify_password_with_limits(
         user.password_hash if user else "", password, *names, is_code=is_code
     )
-    if user is None or not right:
+    if user is None or right is None:
         raise forms.FormRefused({"form": WRONG}, 403)
     if is_code:  # of which no hash is stored as a password's
         complete_sign_in(user, leads_to, None, lambda: forms.use_recovery_code(user, password))
     else:
-        complete_sign_in(user, leads_to, password)
+        complete_sign_in(user, leads_to, right)
     if former:
         session["renamed"] = (
             f"You are called {user.name} now. Sign in with that name. Your old name stays yours "

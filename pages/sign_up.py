@@ -24,7 +24,7 @@ from pages.welcome import welcome_address
 from storage.errors import EmailTaken, InvalidField, StorageFailed
 from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
-from storage.rules import check_email, check_password
+from storage.rules import check_email, check_password, normal_password
 
 FIRST_DONE = "Account created. To invite others, open Admin, then Invitations."
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
@@ -88,7 +88,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
     announce(get_storage(), "player", f"New player: {user.name}.", f"/users/{user.id}")
     leads_to = local_address(form.get("next", ""))
     try:
-        start_session(user, form["password"])
+        start_session(user, normal_password(form["password"]))
     except (Busy, StorageFailed):  # the account is saved, only the session failed
         session.clear()  # another player may have been signed in here
         address = url_for("sign_in.show_sign_in", next=leads_to)

@@ -7,12 +7,13 @@ import base64
 import ipaddress
 import re
 import socket
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from storage.errors import InvalidField
-from storage.names import unique_key
+from storage.names import NORMALISED_LENGTH, unique_key
 from storage.texts import BIO_CONTROLS, drop_hidden, has_controls
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
@@ -96,14 +97,27 @@ def check_flair(flair: str) -> str | None:
     return None
 
 
+def normal_password(text: str) -> str:
+    """Return a typed password in the form that is hashed.
+
+    OpaqueString (RFC 8265 4.2): letters keep their case, each space is U+0020. But wide letters
+    become plain ones (NFKC): some keyboards type them, and their players do not see which.
+    """
+    if len(text) > NORMALISED_LENGTH:  # no password is as long
+        return text
+    return unicodedata.normalize("NFKC", text.replace("\u1680", " "))  # which keeps this one space
+
+
 def check_password(password: str, name: str, email: str, *site_words: str) -> str | None:
     """Check a new password for a player, on the site that is called `site_words`.
 
     Attackers try such words first, also without their spaces.
     """
-    if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
+    typed, password = password, normal_password(password)
+    # One character may stand for eighteen: as many have to be typed.
+    if min(len(typed), len(password)) < PASSWORD_LENGTH[0] or len(password) > PASSWORD_LENGTH[1]:
         return f"Use {PASSWORD_LENGTH[0]} or more characters, up to {PASSWORD_LENGTH[1]:,}."
-    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC expands some characters to eighteen
+    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # some letters have longer small ones
     words = [unique_key(each) for each in (name, email.partition("@")[0], *site_words)]
     for word in (*words, *(each.replace(" ", "") for each in words)):
         if len(word) >= 4 and word in folded:

@@ -197,10 +197,13 @@ def test_printable_characters_are_neither_control_characters_nor_hidden():
 def test_password_rules(subtests):
     accepted = [
         *("correct horse", "xy" * 6, "xy" * 512, " " * 12, "слово за слово", "🙂" * 12),
-        *("dragon house", "monkeydragon", "password x7$kQ9z", "vT7-pA2_bXr0", "\ufdfa" * 1024),
+        *("dragon house", "monkeydragon", "password x7$kQ9z", "vT7-pA2_bXr0", "\ufdfa" * 12),
+        *("한국어 비밀번호 열두글자", "ｖＴ７－ｐＡ２＿ｂＸｒ０"),
     ]
     refused = [
         *rows("12 or more", "", "x" * 11, "x" * 1025),
+        # In the form that is hashed: of decomposed letters, and of those that stand for eighteen
+        *rows("12 or more", "각" * 11, "e\u0301" * 11, "\ufdfa", "\ufdfa" * 1024),
         *rows("Leave your name", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
         *rows("Leave your name", "countess.ada 1", "xxCOUNTESS.ADAxx"),
         *rows("Leave your name", "four letters hill", "HILL station"),

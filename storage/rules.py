@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from storage.errors import InvalidField
 from storage.names import NORMALISED_LENGTH, unique_key
-from storage.texts import BIO_CONTROLS, drop_hidden, has_controls
+from storage.texts import BIO_CONTROLS, check_line, find_hidden, show_character
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
@@ -83,18 +83,18 @@ def check_bio(bio: str) -> str | None:
     """Check a bio: plain text of up to 1,000 characters, in one or more lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
-    if has_controls(bio, allowed=BIO_CONTROLS):
-        return "Use plain text. Some characters here can't be shown."
-    if bio != drop_hidden(bio):
-        return "Use visible characters only. Type this text here instead of pasting it."
-    return None
+    return _check_hidden(bio)
+
+
+def _check_hidden(text: str) -> str | None:
+    """Check that a text of several lines shows all of its characters."""
+    refused = find_hidden(text, allowed=BIO_CONTROLS)
+    return refused and f"Use plain text. {show_character(refused)} can't be shown."
 
 
 def check_flair(flair: str) -> str | None:
     """Check a flair, a short text that an administrator grants."""
-    if not 1 <= len(flair) <= FLAIR_LENGTH or flair != flair.strip() or not flair.isprintable():
-        return f"Use 1-{FLAIR_LENGTH} characters on one line."
-    return None
+    return check_line(flair, FLAIR_LENGTH)
 
 
 def normal_password(text: str) -> str:
@@ -315,10 +315,7 @@ def origin_of(url: str) -> str:
 
 def check_description(description: str) -> str | None:
     """Check the description of a game; it may be empty."""
-    fits = len(description) <= DESCRIPTION_LENGTH and description == description.strip()
-    if not fits or not description.isprintable():
-        return f"Use up to {DESCRIPTION_LENGTH} characters on one line."
-    return None
+    return check_line(description, DESCRIPTION_LENGTH, least=0)
 
 
 def check_report_reason(reason: str) -> str | None:
@@ -330,24 +327,17 @@ def check_report_text(text: str) -> str | None:
     """Check what a player wrote in a report: plain text, which may be empty."""
     if len(text) > REPORT_LENGTH:
         return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
-    if has_controls(text, allowed=BIO_CONTROLS) or text != drop_hidden(text):
-        return "Use plain text. Some characters here can't be shown."
-    return None
+    return _check_hidden(text)
 
 
 def check_note(text: str) -> str | None:
     """Check what a moderator wrote about a player."""
-    if not 1 <= len(text) <= NOTE_LENGTH or text != text.strip() or not text.isprintable():
-        return f"Use 1-{NOTE_LENGTH} characters on one line."
-    return None
+    return check_line(text, NOTE_LENGTH)
 
 
 def check_passkey_name(name: str) -> str | None:
     """Check the name that a player gives to a passkey."""
-    fits = 1 <= len(name) <= PASSKEY_NAME_LENGTH and name == name.strip()
-    if not fits or not name.isprintable() or name != drop_hidden(name):
-        return f"Use 1 to {PASSKEY_NAME_LENGTH} visible characters on one line."
-    return None
+    return check_line(name, PASSKEY_NAME_LENGTH)
 
 
 def check_accent(colour: str) -> str | None:

@@ -9,9 +9,8 @@ import unicodedata
 from urllib.parse import unquote
 
 LONGEST = 1000  # characters in which a code is looked for
-WRAPPING = (
-    ' \t\r\n\u00a0<>()[]"“”„«»‘’,;:.'  # no name, address, id or path begins or ends with these
-)
+# No name, address of mail, id or path begins or ends with these.
+WRAPPING = ' \t\r\n\u00a0<>()[]"“”„«»‘’,;:.'
 BETWEEN = r"[\s.,\u2010-\u2015\u2212-]*"  # the characters of a code
 SECRET = "[A-Za-z0-9_-][A-Za-z0-9_.-]{15,}"  # signed, or of `secrets.token_urlsafe`
 

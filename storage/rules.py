@@ -105,7 +105,7 @@ def normal_password(text: str) -> str:
     """
     if len(text) > NORMALISED_LENGTH:  # no password is as long
         return text
-    return unicodedata.normalize("NFKC", text.replace("\u1680", " "))  # which keeps this one space
+    return unicodedata.normalize("NFKC", text.replace("\u1680", " "))  # NFKC maps all other spaces
 
 
 def check_password(password: str, name: str, email: str, *site_words: str) -> str | None:

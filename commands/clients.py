@@ -7,6 +7,7 @@ from commands.address import base_url_of_links, find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
 from identity.actors import COMMAND
 from identity.apps import AppActs
+from identity.pasted import unwrap
 from identity.programs import Program, find_pages, find_program, program_of
 from identity.settings import check_game, read_settings
 from storage import Storage, rules
@@ -15,7 +16,7 @@ from storage.errors import StorageError
 from storage.records import Client
 from storage.rules import refuse
 
-client_argument = click.argument("client_id", metavar="CLIENT_ID")
+client_argument = click.argument("client_id", type=unwrap, metavar="CLIENT_ID")
 description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
 )

@@ -7,6 +7,7 @@ from commands.address import base_url_of_links
 from commands.printing import echo, json_option, print_lines, print_records
 from identity.actors import COMMAND
 from identity.invitations import MOST_DAYS, MOST_USES, InviteActs
+from identity.pasted import unwrap
 from storage.site_records import Invite
 
 DAYS, COUNT = click.IntRange(1, MOST_DAYS), click.IntRange(1, 1000)
@@ -67,7 +68,7 @@ def invite_record(invite: Invite, used_by: list[int]) -> dict:
 
 
 @invite_commands.command("revoke")
-@click.argument("invite_id", metavar="ID")
+@click.argument("invite_id", type=unwrap, metavar="ID")
 def invite_revoke(invite_id: str) -> None:
     """Revoke the invitation with this ID, as `invite list` prints it."""
     InviteActs(open_installation(), COMMAND).revoke(invite_id)

@@ -17,6 +17,7 @@ from identity.actors import COMMAND
 from identity.naming import find_player_id
 from identity.notes import NOTES_EACH, notes_about
 from identity.passkeys import PasskeyActs
+from identity.pasted import unwrap
 from identity.settings import read_settings, site_words
 from storage import Storage
 from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
@@ -181,7 +182,7 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
 
 @user_commands.command("passkeys")
 @click.argument("name", metavar="NAME")
-@click.option("--remove", metavar="ID", help="Remove this passkey.")
+@click.option("--remove", type=unwrap, metavar="ID", help="Remove this passkey.")
 @json_option
 def user_passkeys(name: str, remove: str | None, as_json: bool) -> None:
     """Print the passkeys of a player, or remove one.

@@ -9,7 +9,7 @@ import click
 
 from identity.formatting import format_time
 from storage.errors import NotFound, StorageError
-from storage.rules import CONTROL, HIDDEN
+from storage.texts import CONTROL, HIDDEN
 
 # Milliseconds since 1970, printed as dates.
 TIMES = ("created", "lastHeartbeat", "lastSignIn", "suspendedUntil", "goodUntil", "lastBackup")

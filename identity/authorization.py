@@ -17,7 +17,8 @@ from identity.openid import BadHint, is_on, read_hint
 from identity.sessions import signed_in_player
 from storage.errors import NoSuchClient
 from storage.records import Client
-from storage.rules import has_controls, has_origin
+from storage.rules import has_origin
+from storage.texts import has_controls
 
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
 OPENID, PROFILE = "openid", "profile"  # scopes without consent of their own

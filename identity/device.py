@@ -12,7 +12,6 @@ a poll stores nothing.
 import functools
 import importlib.util
 import math
-import re
 import secrets
 import time
 from collections import OrderedDict
@@ -30,6 +29,7 @@ from identity.fast_path import ApiRequest
 from identity.grants import save_consent
 from identity.limits import client_address, count_attempts, limits_of_address
 from identity.oauth import InvalidGrant, UnauthorizedClient
+from identity.pasted import find_code
 from identity.reauthentication import session_start
 from identity.responses import NO_STORE, JsonResponse
 from identity.signing import serializer
@@ -42,7 +42,6 @@ INTERVAL = 5  # seconds between two polls
 POLLS_KEPT = 10_000  # devices
 REQUESTS = 100  # from an address in ATTEMPTS_WINDOW; each is stored, and nobody has signed in
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # RFC 8628 6.1: without vowels no code is a word
-USER_CODE = re.compile(f"[{LETTERS}]{{8}}")
 # Beginnings of names in the store of codes. A token request must not send such a name as its code.
 USER_CODE_PREFIX, ANSWER_PREFIX = PREFIXES = "user code ", "device "
 TESTER = "identity.tester"  # in the environ of this site's own requests: the id of who tests
@@ -109,8 +108,7 @@ def show_user_code(user_code: str) -> str:
 
 def parse_user_code(typed: str) -> str | None:
     """Return the user code that somebody typed, in any case and grouping, or None."""
-    user_code = re.sub(r"[\s\u2010-\u2015-]", "", typed).upper()  # keyboards make dashes of hyphens
-    return user_code if USER_CODE.fullmatch(user_code) else None
+    return find_code(typed, LETTERS, length=8)
 
 
 def complete_uri(base_url: str, user_code: str) -> str:

@@ -16,6 +16,7 @@ from itsdangerous import BadSignature
 from identity.actors import COMMAND, Actor, Authority
 from identity.formatting import DAY
 from identity.limits import AttemptLimit, count_attempts
+from identity.pasted import find_code, find_secret
 from identity.rights import may_moderate
 from identity.signing import digest_of, serializer
 from storage import Storage
@@ -115,7 +116,7 @@ def issue_sign_in_link(
 def find_link(store: Storage, purpose: str, text: str) -> Link | None:
     """Return what a link says, which may be its whole address; None if it is used or forged."""
     try:
-        values = serializer(purpose, store).loads(text.rpartition("#")[2].strip(), LINK_MAX_AGE)
+        values = serializer(purpose, store).loads(find_secret(text, "#"), LINK_MAX_AGE)
         user_id, state, by, browser = values
         user = store.users.read(user_id)
     except (BadSignature, NoSuchUser, UnicodeEncodeError, ValueError):
@@ -132,7 +133,7 @@ def issue_way_back(store: Storage, user_id: int, email: str) -> str:
 def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | None:
     """Return the player, the address and its record, or None if it cannot be taken back."""
     try:
-        signed = text.rpartition("#")[2].strip()
+        signed = find_secret(text, "#")
         user_id, email = serializer("way back", store).loads(signed, EMAIL_KEPT_DAYS * DAY)
         kept = store.users.former_emails.find_kept(email)
         user = store.users.read(user_id)
@@ -175,7 +176,7 @@ def is_right_code(
         AttemptLimit("code for", f"{purpose} {of}", CODE_TRIES_A_DAY, DAY // 2),
     ]
     count_attempts(store, limits)
-    typed = "".join(filter(str.isdigit, code)).encode()
+    typed = (find_code(code, "0-9", length=6) or "").encode()
     codes = codes_of(store, purpose, user or User(0, "", "", ""), browser)
     is_right = any(hmac.compare_digest(typed, each.encode()) for each in codes)
     return is_right and user is not None

@@ -19,6 +19,7 @@ from storage.kinds import LOGOS, LOOKS
 from storage.records import now_ms
 from storage.rules import check_accent, refuse
 from storage.site_records import Logo, Look
+from storage.texts import check_line
 
 LOOK_ID = "site"
 CONTRAST = 4.5
@@ -92,9 +93,7 @@ def check_contact(text: str) -> str | None:
 
 def check_welcome(text: str) -> str | None:
     """Check the text that guests read on the home page."""
-    if len(text) > WELCOME_LENGTH or not text.isprintable():
-        return f"Use up to {WELCOME_LENGTH} characters on one line."
-    return None
+    return check_line(text, WELCOME_LENGTH, least=0)
 
 
 def read_look(store: Storage) -> Look:

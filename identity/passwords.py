@@ -25,7 +25,7 @@ from identity.limits import (
 )
 from storage.errors import DamagedRecord, StorageFailed
 from storage.names import unique_key
-from storage.rules import PASSWORD_METHOD, WRAPPED
+from storage.rules import PASSWORD_METHOD, WRAPPED, normal_password
 
 # Compared with the password if there is no such user, so that the response takes as long.
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
@@ -41,19 +41,24 @@ class PasswordsUnavailable(Busy):
 
 
 def hash_password(password: str) -> str:
-    """Return the hash to store for a password."""
-    return generate_password_hash(password, PASSWORD_METHOD)
+    """Return the hash to store for a password, in whatever Unicode form it was typed."""
+    return generate_password_hash(normal_password(password), PASSWORD_METHOD)
 
 
-def needs_rehash(kept_hash: str) -> bool:
-    """Return True for a hash that is to be replaced by one of `hash_password`."""
-    return not kept_hash.startswith(f"{PASSWORD_METHOD}$")
+def needs_rehash(kept_hash: str, password: str = "") -> bool:
+    """Return True for a hash, of this `password`, that `hash_password` would make another way."""
+    is_ours = kept_hash.startswith(f"{PASSWORD_METHOD}$")
+    return not is_ours or password != normal_password(password)
 
 
 def verify_password_with_limits(
     kept_hash: str, password: str, *names: str, player_id: int | None = None, is_code: bool = False
-) -> bool:
-    """Return True for the right password, and where the text typed for it `is_code`.
+) -> str | None:
+    """Return the form of the right password that is hashed, or the text that `is_code`, else None.
+
+    Hashes of earlier versions and of other servers are of the password as it was typed: where this
+    is another form it is tried as well, for whatever hash. Then the attempt counts twice against
+    the limits on what an address, or a player, may have hashed.
 
     A recovery code is found before, counts under the same limits and takes the same time. An empty
     hash never matches, and takes the same time, too.
@@ -63,26 +68,33 @@ def verify_password_with_limits(
     right: otherwise one player could keep a worker hashing. Raises TooManyAttempts, Busy,
     PasswordsUnavailable, and DamagedRecord for a malformed hash.
     """
-    limits = limits_of_wrong_passwords(names)
+    forms = list(dict.fromkeys((normal_password(password), password)))
+    limits = limits_of_wrong_passwords(names, len(forms))
     confirmations = []
     if player_id is not None:
         confirmations = [AttemptLimit("confirmation by", str(player_id), CONFIRMATIONS)]
     try:
-        with password_place(player_id, [*limits, *confirmations]) as counted:
-            right = verify_password(kept_hash or NOBODYS_HASH, password) or is_code
+        with password_place(player_id, [*limits, *confirmations * len(forms)]) as counted:
+            right = find_right_form(kept_hash or NOBODYS_HASH, forms)
     except StorageFailed as error:
         current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
         raise PasswordsUnavailable from error
     except ValueError as error:
         raise DamagedRecord("a password hash", str(error)) from error
-    if right:
+    right = password if is_code else right
+    if right is not None:
         refund_attempts(get_storage(), counted[: len(limits)])
     return right
 
 
-def limits_of_wrong_passwords(names: Iterable[str]) -> list[AttemptLimit]:
-    """Return the limits on wrong passwords from the address of this request."""
-    limits = limits_of_address(request.remote_addr, "password from", ATTEMPTS_PER_ADDRESS)
+def find_right_form(kept_hash: str, forms: Iterable[str]) -> str | None:
+    """Return the form of a password that a hash is of, or None. Raises ValueError."""
+    return next((each for each in forms if verify_password(kept_hash, each)), None)
+
+
+def limits_of_wrong_passwords(names: Iterable[str], hashes: int) -> list[AttemptLimit]:
+    """Return the limits on wrong passwords from the address of this request, and for the names."""
+    limits = limits_of_address(request.remote_addr, "password from", ATTEMPTS_PER_ADDRESS) * hashes
     return limits + [limit for name in names for limit in _limits_of_name(name)]
 
 

@@ -1,10 +1,10 @@
 """Recovery codes: ten texts on paper, each good once in place of the password."""
 
-import re
 import secrets
 
 from identity.actors import Actor, Authority
 from identity.formatting import pluralize
+from identity.pasted import find_code
 from identity.rights import is_oneself
 from storage import Storage
 from storage.errors import AlreadyThere
@@ -12,14 +12,14 @@ from storage.kinds import RECOVERY_CODES
 from storage.records import RecoveryCodes, now_ms, sha256
 
 CODES = 10
-LETTERS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"  # 31: without 0 and O, 1, I and L
-CODE = re.compile(rf"[{LETTERS}]{{16}}")  # 79 random bits, so it needs no slow hash
+# 31, without 0 and O, 1, I and L. Sixteen are 79 random bits, so a code needs no slow hash.
+LETTERS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 
 
 def hash_of_code(text: str) -> str | None:
     """Return the SHA-256 of a recovery code as somebody typed it, None for other text."""
-    code = re.sub(r"[\s-]", "", text[:100]).upper()
-    return sha256(code) if CODE.fullmatch(code) else None
+    code = find_code(text, LETTERS, length=16)
+    return sha256(code) if code else None
 
 
 def count_codes(store: Storage, user_id: int) -> int:

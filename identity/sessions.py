@@ -121,13 +121,13 @@ def start_session(
 ) -> bool:
     """Add a session to the record of a player who proved to be one, and set the cookie.
 
-    With the right `password`, which is None if it was not typed, a hash that `needs_rehash` is
-    replaced. With `new_hash`, of a new password, all other sessions end, else the one that is
-    `replaced`. Return False, and save nothing, if the password was changed or the player was
-    suspended since `user` was read. Raises Busy, StorageFailed.
+    With the right `password`, in the form that is hashed, or None if it was not typed, a hash that
+    `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions end, else the
+    one that is `replaced`. Return False, and save nothing, if the password was changed or the
+    player was suspended since `user` was read. Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
-    if password is not None and needs_rehash(kept_hash):
+    if password is not None and needs_rehash(kept_hash, password):
         with password_place(user.id):
             kept_hash = hash_password(password)
     browser = describe_browser(request.headers.get("User-Agent", ""))

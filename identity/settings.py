@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from storage import check_url
 from storage.rules import check_email, check_game_url, is_on_the_web, origin_of
+from storage.texts import find_unprintable, show_character
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -115,11 +116,14 @@ def read_settings(overrides: dict | None = None) -> dict:
 def _check_texts(config: dict) -> None:
     """Raise SettingError for a text that the pages cannot show."""
     name, about, welcome = config["SITE_NAME"], config["ABOUT_URL"], config["WELCOME"]
-    if not 1 <= len(name.strip()) <= 60 or not name.isprintable():
+    for each, text in (("SITE_NAME", name), ("WELCOME", welcome)):
+        if refused := find_unprintable(text):
+            raise SettingError(each, f"is {text!r}, and {show_character(refused)} can't be shown")
+    if not 1 <= len(name.strip()) <= 60:
         raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
-    if len(welcome) > WELCOME_LENGTH or not welcome.isprintable():
+    if len(welcome) > WELCOME_LENGTH:
         expected = f"expected up to {WELCOME_LENGTH} characters on one line"
         raise SettingError("WELCOME", f"is {welcome!r}, {expected}")
 

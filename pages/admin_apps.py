@@ -7,6 +7,7 @@ from flask import Blueprint, request
 
 from identity.context import get_storage
 from identity.naming import find_player_id, name_owner
+from identity.pasted import unwrap
 from pages.admin import render_desk, require_administrator
 from pages.players import format_ago
 from storage.errors import DamagedRecord, NotFound
@@ -27,7 +28,7 @@ admin_apps = Blueprint("admin_apps", __name__)
 def show_apps() -> str:
     """Show a page of the apps, or those of an `owner`: a player's name or "administrators"."""
     viewer, args = require_administrator(), request.args
-    whose, owner = args.get("whose", ""), args.get("owner", "").strip()
+    whose, owner = args.get("whose", ""), unwrap(args.get("owner", ""))
     found, problems = PLACE.fullmatch(args.get("after", "")), {}
     owner_id = find_player_id(get_storage(), owner) if owner else None
     if owner and owner_id is None:

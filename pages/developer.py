@@ -10,6 +10,7 @@ from identity.apps import CLIENTS_EACH
 from identity.context import base_url, get_storage
 from identity.naming import name_owner
 from identity.openid import is_on
+from identity.pasted import unwrap
 from identity.programs import find_pages, find_program, program_of, read_page, split_settings
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
@@ -278,7 +279,7 @@ def switch_client(player: User, client: Client) -> Response:
 @client_form("owner", stamped=True)
 def hand_over(player: User, client: Client) -> Response:
     """Give the app to the player `owner`, "" for the administrators, if `seen` owns it."""
-    name, seen = request.form.get("owner", "").strip(), request.form.get("seen", "")
+    name, seen = unwrap(request.form.get("owner", "")), request.form.get("seen", "")
     owner = get_storage().users.find_by_login(name) if name else None
     if name and (owner is None or "@" in name):
         raise forms.FormRefused({"owner": "No player has this name. Type it as on their profile."})

@@ -1,6 +1,6 @@
 """Error responses: JSON where programs ask, a page elsewhere."""
 
-from flask import current_app, request
+from flask import current_app, redirect, request
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException
 from werkzeug.wrappers import Response
 
@@ -8,6 +8,7 @@ from identity.actors import NotAllowed
 from identity.authorization import UnusableClient
 from identity.guards import is_page
 from identity.oauth import destination_of
+from identity.pasted import unwrap
 from identity.responses import (
     JsonResponse,
     SaveNotConfirmed,
@@ -16,7 +17,7 @@ from identity.responses import (
     storage_http_error,
 )
 from identity.rights import may_manage
-from identity.sessions import signed_in_player
+from identity.sessions import local_address, signed_in_player
 from pages.rendering import render_page
 from storage.errors import StorageError
 from storage.records import Client, User
@@ -29,8 +30,18 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
     cause = getattr(error, "original_exception", None)
     if isinstance(cause, StorageError):  # raised outside of a view: the cookie is not set
         return handle_storage_error(cause)
-    is_api = has_json_errors(request.path)
-    return json_error(error, request.path) if is_api else render_error_page(error)
+    if has_json_errors(request.path):
+        return json_error(error, request.path)
+    return find_intended_page(error) or render_error_page(error)
+
+
+def find_intended_page(error: HTTPException) -> Response | None:
+    """Return a redirect if the address of no page ends with what stood behind a pasted link."""
+    path = unwrap(request.path)
+    is_other = path != request.path and not request.query_string
+    if error.code != 404 or request.method != "GET" or not is_other or not is_page():
+        return None
+    return redirect(local_address(path), 303)
 
 
 def handle_storage_error(error: StorageError) -> Response | JsonResponse:

@@ -13,6 +13,7 @@ from identity.audit_words import GROUPS, SENTENCES
 from identity.context import get_storage
 from identity.formatting import DATE, format_time, pluralize
 from identity.naming import ADMINISTRATORS, find_player_id
+from identity.pasted import unwrap
 from pages.admin import render_desk, require_administrator
 from storage.audit_lines import decode_line
 from storage.kind import DAY_MS
@@ -48,7 +49,7 @@ class Wanted(NamedTuple):
 def show_log() -> str:
     """Show the lines about a `player`, of an `act` in GROUPS, until a `day`, before a position."""
     viewer, args, problems = require_administrator(), request.args, {}
-    name, act, day = args.get("player", "").strip(), args.get("act", ""), args.get("day", "")
+    name, act, day = unwrap(args.get("player", "")), args.get("act", ""), args.get("day", "")
     player = find_player_id(get_storage(), name) if name else None
     if name and player is None:
         problems["player"] = "Nobody has this name. Type a name, or the number of a player."

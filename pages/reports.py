@@ -16,7 +16,7 @@ from pages.rendering import render_page
 from storage.errors import TooManyAttempts
 from storage.kinds import REPORTS, about
 from storage.records import Client, User
-from storage.rules import drop_hidden
+from storage.texts import drop_hidden
 
 OTHERS_SHOWN = 10  # newest reports about the same player or app
 

@@ -20,7 +20,7 @@ from pages.proof import refuse_unconfirmed
 from pages.rendering import render_page
 from storage.names import unique_key
 from storage.records import Session, User, now_ms
-from storage.rules import check_email, check_password
+from storage.rules import check_email, check_password, normal_password
 
 security = Blueprint("security", __name__)
 
@@ -106,12 +106,12 @@ def change_password(player: User) -> Response:
 
 
 def read_new_password(user: User) -> str:
-    """Return the `new_password` of the form. Raises FormRefused if it breaks the rules."""
+    """Return the `new_password`, as it is hashed. Raises FormRefused if it breaks the rules."""
     password = request.form.get("new_password", "")
     words = site_words(current_app.config)
     problem = check_password(password, user.name, user.email, *words)
     forms.refuse_problems(new_password=problem)
-    return password
+    return normal_password(password)
 
 
 def set_new_password(user: User, password: str) -> None:

@@ -8,6 +8,7 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage, mail_is_on
 from identity.formatting import DATE, format_time
 from identity.passwords import verify_password_with_limits
+from identity.pasted import unwrap
 from identity.reauthentication import find_asked, find_login_hint
 from identity.recovery import is_recovery_code
 from identity.sessions import end_session, local_address, signed_in_player, start_session
@@ -64,7 +65,7 @@ def find_only_player(leads_to: str) -> User | None:
 @forms.form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
-    name, password = request.form.get("name", "").strip(), request.form.get("password", "")
+    name, password = unwrap(request.form.get("name", "")), request.form.get("password", "")
     users, names = get_storage().users, [name]
     user = users.find_by_login(name)
     former = None if user else users.former_names.find_kept(name)
@@ -74,12 +75,12 @@ def check_sign_in(leads_to: str) -> Response:
     right = verify_password_with_limits(
         user.password_hash if user else "", password, *names, is_code=is_code
     )
-    if user is None or not right:
+    if user is None or right is None:
         raise forms.FormRefused({"form": WRONG}, 403)
     if is_code:  # of which no hash is stored as a password's
         complete_sign_in(user, leads_to, None, lambda: forms.use_recovery_code(user, password))
     else:
-        complete_sign_in(user, leads_to, password)
+        complete_sign_in(user, leads_to, right)
     if former:
         session["renamed"] = (
             f"You are called {user.name} now. Sign in with that name. Your old name stays yours "

@@ -1,6 +1,5 @@
 """Sign-up: who may create an account, and the sign-up form."""
 
-import re
 from urllib.parse import urlencode
 
 from flask import Blueprint, current_app, redirect, request, session, url_for
@@ -15,6 +14,7 @@ from identity.limits import Busy, client_address, limits_of_address, password_pl
 from identity.links import is_first_account_invite
 from identity.outbox import announce
 from identity.passwords import hash_password
+from identity.pasted import find_secret
 from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
@@ -24,7 +24,7 @@ from pages.welcome import welcome_address
 from storage.errors import EmailTaken, InvalidField, StorageFailed
 from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
-from storage.rules import check_email, check_password
+from storage.rules import check_email, check_password, normal_password
 
 FIRST_DONE = "Account created. To invite others, open Admin, then Invitations."
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
@@ -88,7 +88,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
     announce(get_storage(), "player", f"New player: {user.name}.", f"/users/{user.id}")
     leads_to = local_address(form.get("next", ""))
     try:
-        start_session(user, form["password"])
+        start_session(user, normal_password(form["password"]))
     except (Busy, StorageFailed):  # the account is saved, only the session failed
         session.clear()  # another player may have been signed in here
         address = url_for("sign_in.show_sign_in", next=leads_to)
@@ -101,7 +101,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
 
 def read_invite(fields: MultiDict) -> str:
     """Return the invitation in a form or an address: by itself, or pasted as the whole link."""
-    return re.split("[&#]", fields.get("invite", "").rpartition("invite=")[2])[0].strip()
+    return find_secret(fields.get("invite", ""), "invite=")
 
 
 def refusal_of_sign_up(invite: str, first: bool) -> str | None:

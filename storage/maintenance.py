@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from storage.errors import DamagedRecord, PictureRefused
 from storage.kind import Kind
 from storage.records import PICTURE_SIZES, User
-from storage.rules import BIO_CONTROLS, TIME_END, drop_hidden, has_controls
+from storage.rules import TIME_END
+from storage.texts import BIO_CONTROLS, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes

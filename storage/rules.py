@@ -7,26 +7,17 @@ import base64
 import ipaddress
 import re
 import socket
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from storage.errors import InvalidField
-from storage.names import unique_key
+from storage.names import NORMALISED_LENGTH, unique_key
+from storage.texts import BIO_CONTROLS, check_line, find_hidden, show_character
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
-BIO_CONTROLS = "\n\t\u2028\u2029"  # ends of lines, and tabs
-# Characters that show nothing, or that turn the direction of the text around them (category Cf but
-# for visible signs). The first group matches those that may stay: joiners inside of emoji and of
-# words in Arabic or Indian letters, and the tags that make the flag of a part of a country.
-_HIDDEN = "\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-_HIDDEN += "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
-HIDDEN = re.compile(
-    f"((?<=[^\x00-\x7f{_HIDDEN}])[\u200c\u200d](?=[^\x00-\x7f{_HIDDEN}])"
-    f"|\U0001f3f4[\U000e0030-\U000e007a]{{1,6}}\U000e007f)|[{_HIDDEN}]"
-)
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
 # The parameters of a hash decide what checking it costs. These allow the cost of our own hashes,
@@ -92,29 +83,29 @@ def check_bio(bio: str) -> str | None:
     """Check a bio: plain text of up to 1,000 characters, in one or more lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
-    if has_controls(bio, allowed=BIO_CONTROLS):
-        return "Use plain text. Some characters here can't be shown."
-    if bio != drop_hidden(bio):
-        return "Use visible characters only. Type this text here instead of pasting it."
-    return None
+    return _check_hidden(bio)
 
 
-def has_controls(text: str, allowed: str = "") -> bool:
-    """Return True for a text with control characters, which a terminal would obey."""
-    # What is printable has none of them, which is faster to find out.
-    return not text.isprintable() and any(each not in allowed for each in CONTROL.findall(text))
-
-
-def drop_hidden(text: str) -> str:
-    """Return a text without the characters that show nothing or turn the direction of others."""
-    return text if text.isprintable() else HIDDEN.sub(r"\1", text)
+def _check_hidden(text: str) -> str | None:
+    """Check that a text of several lines shows all of its characters."""
+    refused = find_hidden(text, allowed=BIO_CONTROLS)
+    return refused and f"Use plain text. {show_character(refused)} can't be shown."
 
 
 def check_flair(flair: str) -> str | None:
     """Check a flair, a short text that an administrator grants."""
-    if not 1 <= len(flair) <= FLAIR_LENGTH or flair != flair.strip() or not flair.isprintable():
-        return f"Use 1-{FLAIR_LENGTH} characters on one line."
-    return None
+    return check_line(flair, FLAIR_LENGTH)
+
+
+def normal_password(text: str) -> str:
+    """Return a typed password in the form that is hashed.
+
+    OpaqueString (RFC 8265 4.2): letters keep their case, each space is U+0020. But wide letters
+    become plain ones (NFKC): some keyboards type them, and their players do not see which.
+    """
+    if len(text) > NORMALISED_LENGTH:  # no password is as long
+        return text
+    return unicodedata.normalize("NFKC", text.replace("\u1680", " "))  # NFKC maps all other spaces
 
 
 def check_password(password: str, name: str, email: str, *site_words: str) -> str | None:
@@ -122,9 +113,11 @@ def check_password(password: str, name: str, email: str, *site_words: str) -> st
 
     Attackers try such words first, also without their spaces.
     """
-    if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
+    typed, password = password, normal_password(password)
+    # One character may stand for eighteen: as many have to be typed.
+    if min(len(typed), len(password)) < PASSWORD_LENGTH[0] or len(password) > PASSWORD_LENGTH[1]:
         return f"Use {PASSWORD_LENGTH[0]} or more characters, up to {PASSWORD_LENGTH[1]:,}."
-    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC expands some characters to eighteen
+    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # some letters have longer small ones
     words = [unique_key(each) for each in (name, email.partition("@")[0], *site_words)]
     for word in (*words, *(each.replace(" ", "") for each in words)):
         if len(word) >= 4 and word in folded:
@@ -322,10 +315,7 @@ def origin_of(url: str) -> str:
 
 def check_description(description: str) -> str | None:
     """Check the description of a game; it may be empty."""
-    fits = len(description) <= DESCRIPTION_LENGTH and description == description.strip()
-    if not fits or not description.isprintable():
-        return f"Use up to {DESCRIPTION_LENGTH} characters on one line."
-    return None
+    return check_line(description, DESCRIPTION_LENGTH, least=0)
 
 
 def check_report_reason(reason: str) -> str | None:
@@ -337,24 +327,17 @@ def check_report_text(text: str) -> str | None:
     """Check what a player wrote in a report: plain text, which may be empty."""
     if len(text) > REPORT_LENGTH:
         return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
-    if has_controls(text, allowed=BIO_CONTROLS) or text != drop_hidden(text):
-        return "Use plain text. Some characters here can't be shown."
-    return None
+    return _check_hidden(text)
 
 
 def check_note(text: str) -> str | None:
     """Check what a moderator wrote about a player."""
-    if not 1 <= len(text) <= NOTE_LENGTH or text != text.strip() or not text.isprintable():
-        return f"Use 1-{NOTE_LENGTH} characters on one line."
-    return None
+    return check_line(text, NOTE_LENGTH)
 
 
 def check_passkey_name(name: str) -> str | None:
     """Check the name that a player gives to a passkey."""
-    fits = 1 <= len(name) <= PASSKEY_NAME_LENGTH and name == name.strip()
-    if not fits or not name.isprintable() or name != drop_hidden(name):
-        return f"Use 1 to {PASSKEY_NAME_LENGTH} visible characters on one line."
-    return None
+    return check_line(name, PASSKEY_NAME_LENGTH)
 
 
 def check_accent(colour: str) -> str | None:

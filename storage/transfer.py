@@ -30,14 +30,8 @@ from storage.kinds import USERS
 from storage.maintenance import Progress, Report, Steps
 from storage.names import normal_name
 from storage.records import Suspension, User, now_ms
-from storage.rules import (
-    PASSWORD_METHOD,
-    WRAPPED,
-    check_flair,
-    check_hash_format,
-    drop_hidden,
-    refuse,
-)
+from storage.rules import PASSWORD_METHOD, WRAPPED, check_flair, check_hash_format, refuse
+from storage.texts import drop_hidden
 
 FIELDS = {  # of a line, and of the record
     "name": "name",

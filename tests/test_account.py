@@ -64,7 +64,7 @@ REFUSED_PROFILES = [
     # The status, the field with the problem, the start of the problem, and the changed fields.
     (409, "name", "Another player has this name.", {"name": "Ｂｏｂ"}),
     (400, "name", "This name is reserved.", {"name": "Identity-Server"}),
-    (400, "name", "Use ", {"name": "\"'><script>"}),
+    (400, "name", "You can't use “\"” in a name. Use ", {"name": "\"'><script>"}),
     (400, "bio", "Use ", {"bio": "x" * 1001}),
     (400, "flair", "You do not have this flair.", {"equippedFlair": "Champion"}),
 ]

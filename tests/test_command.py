@@ -343,6 +343,16 @@ def test_client_secret_is_printed_once_and_stored_as_a_hash(installation):
     assert [each in stored for each in (secret, new, *hashes)] == [False, False, False, True]
 
 
+def test_pasted_ids(installation):
+    client_id = installation.add_client("Pasted")["client_id"]
+    for around in (" {}\n", "<{}>", "{}.", "“{}”", "\u200b{}"):
+        assert installation.record("client", "show", around.format(client_id))["name"] == "Pasted"
+    installation.output("invite")
+    [invite] = installation.record("invite", "list")
+    installation.output("invite", "revoke", f"({invite['id']}),")
+    assert "revoked" in str(installation.record("invite", "list"))
+
+
 def test_public_client_has_no_secret_and_stays_public(installation):
     options = ("--redirect-uri", "org.example.go:/callback", "--public")
     added = json.loads(installation.run("client", "add", "Go", *options, "--json").stdout)

@@ -1,7 +1,15 @@
 """Passwords: the forms that require one, password changes, rules and sign-in links."""
 
-from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up
+import itertools
+import unicodedata
 
+import pytest
+from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up
+from werkzeug.security import check_password_hash, generate_password_hash
+
+from identity import passwords
+from identity.limits import ATTEMPTS_PER_ADDRESS
+from identity.links import issue_sign_in_link
 from storage.records import Suspension
 from storage.rules import check_password
 
@@ -94,6 +102,89 @@ def test_common_password_with_four_letters_is_accepted():
     # The shortest common password that counts has four letters.
     assert check_password("love 4/8/29!", "", "").startswith("Too common")
     assert check_password("sex 4/8/2/97!", "", "") is None
+
+
+# -- the same password in another Unicode form ----------------------------------------------------
+
+ACCENTS = "Tiếng Việt, crème, 한국어 12"
+IN_FORMS = [  # a password, and how other keyboards type it
+    (ACCENTS, unicodedata.normalize("NFD", ACCENTS)),
+    ("Tiếng Việt mến yêu", "Tie\u0302\u0301ng Vi\u1ec7t m\u00ea\u0301n yêu"),  # of Windows
+    ("three wide words", "ｔｈｒｅｅ\u3000ｗｉｄｅ\u3000ｗｏｒｄｓ"),
+    ("ｶﾀｶﾅ ﾊﾟｽﾜｰﾄﾞ ﾃｽﾄ", "カタカナ パスワード テスト"),
+    ("a b c d e f g", "a\u00a0b\u2007c\u202fd\u1680e\u2003f\u205fg"),
+]
+
+
+@pytest.fixture
+def open_browsers(open_browser):
+    """A function that opens a browser at an address that no other one has."""
+    addresses = (f"192.0.2.{number}" for number in itertools.count())
+    return lambda: from_address(open_browser(), next(addresses))
+
+
+def set_hash(store, user, password_hash: str) -> None:
+    with store.users.edit(user.id) as record:
+        record.password_hash = password_hash
+
+
+def test_password_works_in_each_unicode_form(store, ada, open_browsers, subtests):
+    """RFC 8265 4.2 composes accents and maps spaces; NFKC takes wide letters as well."""
+
+    def at_sign_up(password: str) -> tuple:
+        name = f"Zoe {store.users.number()}"
+        fields = {"name": name, "email": "", "invite": store.invites.issue(1)}
+        return name, sign_up(open_browsers(), password=password, **fields)
+
+    def in_account(password: str) -> tuple:
+        browser = open_browsers()
+        set_hash(store, ada, passwords.hash_password(other))
+        browser.sign_in(password=one)
+        form = {"current_password": one, "new_password": password}
+        return "Ada", browser.post("/account/password", data=form)
+
+    def by_link(password: str) -> tuple:
+        link = issue_sign_in_link(store, "", store.users.read(ada.id))
+        return "Ada", set_by_link(open_browsers(), link, password)
+
+    for one, other in [*IN_FORMS, *(row[::-1] for row in IN_FORMS)]:
+        for way in (at_sign_up, in_account, by_link):
+            with subtests.test(ascii(one), way=way.__name__):
+                name, page = way(one)
+                assert page.status_code == 303
+                for typed in (one, other):
+                    assert open_browsers().sign_in(name, typed).status_code == 303
+                for wrong in (f"{one} ", one[1:], *{one.swapcase()} - {one}):
+                    assert open_browsers().sign_in(name, wrong).status_code == 403
+
+
+def test_hash_of_another_form_is_replaced_at_sign_in(store, ada, open_browsers, subtests):
+    """Those of earlier versions and of other servers are of the password as it was typed."""
+    ours, legacy = passwords.PASSWORD_METHOD, "pbkdf2:sha256:1000"
+    for one, other in IN_FORMS:
+        for method, wrap in ((ours, str), (legacy, str), (legacy, passwords.wrap_hash)):
+            with subtests.test(ascii(other), method=method, wrap=wrap.__name__):
+                kept = wrap(generate_password_hash(other, method))
+                set_hash(store, ada, kept)
+                assert open_browsers().sign_in(password=f"{other}!").status_code == 403
+                assert store.users.read(ada.id).password_hash == kept
+                assert open_browsers().sign_in(password=other).status_code == 303
+                new = store.users.read(ada.id).password_hash
+                assert check_password_hash(new, unicodedata.normalize("NFKC", one))
+                for typed in (one, other):
+                    assert open_browsers().sign_in(password=typed).status_code == 303
+                assert store.users.read(ada.id).password_hash == new
+
+
+def test_each_form_of_a_password_counts_as_an_attempt_of_the_address(ada, open_browser):
+    """So nobody makes the server hash more by typing what has two forms."""
+    for typed, hashes in ((ACCENTS, 1), (IN_FORMS[0][1], 2)):
+        browser = from_address(open_browser(), f"192.0.2.{hashes}")
+        answers = [
+            browser.sign_in(f"Nobody {number}", typed).status_code
+            for number in range(ATTEMPTS_PER_ADDRESS // hashes + 1)
+        ]
+        assert answers == [*[403] * (len(answers) - 1), 429]
 
 
 # -- a lost password ------------------------------------------------------------------------------

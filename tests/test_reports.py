@@ -355,7 +355,7 @@ def test_bad_report_is_shown_again_as_typed(store, enter, bob):
         ({"reason": ""}, {"reason": "Choose what is wrong."}),
         ({"reason": "<b>"}, {"reason": "Choose what is wrong."}),
         ({"text": "x" * 501}, {"text": "Use up to 500 characters. This text has 501."}),
-        ({"text": "a\x07"}, {"text": "Use plain text. Some characters here can't be shown."}),
+        ({"text": "a\x07"}, {"text": "Use plain text. U+0007 can't be shown."}),
     ):
         page = send(browser, bob, **{"text": "</textarea><b>"} | fields)
         assert (page.status_code, problems_of(page)) == (400, problems)

@@ -39,7 +39,18 @@ def test_defaults():
 VALID = {  # by variable
     "BASE_URL": ["https://id.example.org", "http://localhost:8000", "http://[::1]:8000"],
     # Text, never parsed as JSON
-    "SITE_NAME": ["Ada's Games ♞", "2048", "007", "1e3", "true", "null", '"quoted"', "[1]", "{}"],
+    "SITE_NAME": [
+        "Ada's Games ♞",
+        "🏳️\u200d🌈 بازی\u200cها",
+        "2048",
+        "007",
+        "1e3",
+        "true",
+        "null",
+        '"quoted"',
+        "[1]",
+        "{}",
+    ],
     "ABOUT_URL": ["https://example.org/about"],
     "WELCOME": ["", "Five friends who make games."],
     "PLAYERS": ["members"],
@@ -87,7 +98,8 @@ INVALID = {  # by variable and the part of the message that says the fix
         "https://id.example.org;script-src *",
     ],
     ("BASE_URL", "without a path"): ["https://id.example.org/path"],
-    ("SITE_NAME", "1 to 60 characters"): ["", "  ", "x" * 61, "two\nlines"],
+    ("SITE_NAME", "1 to 60 characters"): ["", "  ", "x" * 61],
+    ("SITE_NAME", "and U+000A can't be shown"): ["two\nlines"],
     ("ABOUT_URL", "https://"): [
         *("example.org", "javascript:alert(1)", "https://"),
         *("https://example.org\n", "https://example.org/a b"),

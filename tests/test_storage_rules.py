@@ -2,24 +2,31 @@
 
 import re
 import sys
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import SplitResult, urlsplit
 
 import pytest
 
+from identity.look import check_welcome
+from identity.settings import SettingError, read_settings
 from storage.names import CONFUSABLES, check_client_name, check_name, normal_name, unique_key
 from storage.records import Client
 from storage.rules import (
     COMMON_LENGTH,
     COMMON_PASSWORDS,
-    CONTROL,
-    HIDDEN,
     check_bio,
+    check_description,
     check_email,
+    check_flair,
+    check_note,
+    check_passkey_name,
     check_password,
     check_redirect_uri,
-    drop_hidden,
+    check_report_text,
 )
+from storage.texts import CONTROL, HIDDEN, drop_hidden
 
 
 def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
@@ -77,6 +84,156 @@ def test_name_rules(subtests):
         *rows("reserved", "PLAYER１２", "player0", "administrators", "Admins", "mod", "official"),
     ]
     judge(subtests, lambda name: check_name(normal_name(name)), accepted, refused)
+
+
+def every_character() -> Iterator[str]:
+    return map(chr, (*range(0xD800), *range(0xE000, 0x30000)))
+
+
+# As their players write them: several marks on a letter, joiners, letters that NFKC replaces.
+IN_OWN_SCRIPT = [
+    *("အောင်ဆန်းစုကြည်", "သန်းရွှေ", "ကျော်စွာ", "ခွန်ထွန်းဦး", "ၵျေႃႇလႃႇ"),  # Burmese, Shan
+    *("བསྟན་འཛིན་རྒྱ་མཚོ", "སྒྲོལ་མ", "རྡོ་རྗེ", "ཀརྨ་ཕྲིན་ལས", "རྟྟྲི"),  # Tibetan
+    *("ច័ន្ទ", "ញ៉ាំ", "សុខា", "ᨻᩕᩮᩬᩥᨠ"),  # Khmer, Tai Tham
+    *(
+        "ทองคำ",
+        "น้ำฝน",
+        "ຄຳແພງ",
+        "ໜູນາ",
+        "ໝອນ",
+    ),  # Thai and Lao with their one-letter vowel and digraphs
+    *("मोज़ांबिक", "ज़ोंगखा", "অ্যাঁ", "ਜ਼ੋਂਗਖਾ", "क्षत्रिय"),
+    *("اللّٰه", "مُحَمَّدٌ", "שָּׁלוֹם"),  # with vowels
+    *("فاطمه\u200cزهرا", "علی\u200cرضا", "گه\u200cلیكی"),  # Persian and Kurdish
+    *(
+        "ශ්\u200dරී ලංකා",
+        "චන්ද්\u200dරික",
+        "অর্\u200cক",
+        "ഫ്രാൻസ്\u200c",
+        "రామ్\u200c",
+        "അവന്\u200d",
+        "अ\u200dॅलन",
+    ),
+    *("Սևակ", "ㅋㅋㅋ", "ㅁㄴㅇ", "神田\ufa19", "\ufa1b田"),
+]
+
+
+def test_name_stays_as_its_script_writes_it(subtests):
+    """Another form serves the key alone."""
+    for name in IN_OWN_SCRIPT:
+        with subtests.test(name):
+            assert normal_name(name) == name
+            assert check_name(name) is None
+            assert unique_key(name) == unique_key(unicodedata.normalize("NFKD", name))
+    for each in every_character():
+        assert normal_name(normal_name(each)) == normal_name(each), ascii(each)
+
+
+def test_letter_has_as_many_marks_as_its_script_puts_on_one(subtests):
+    """More cover other lines; joiners between them change nothing."""
+    refused = [
+        *rows("accents on “x”", "x\u0323\u0304\u0331y", "xx\u0301\u0301\u0301"),
+        *rows("accents on “က”", "ကာ" + "\u102f" * 5, "က" + "\u103b\u103c\u103d" * 2),
+        *rows("accents on “ས”", "བས" + "\u0f92" * 6),
+        *rows("accents on “ก”", "ก" + "\u0e47" * 4 + "ข"),
+        *rows("accents on “ع”", "ع" + "\u064e\u200d" * 4, "ع\u064e\u0301\u0301ع"),
+        *rows("accents on “अ”", "अ" + "\u0901\u200c" * 4 + "अ"),
+    ]
+    accepted = [each for each in IN_OWN_SCRIPT if len(each) > 1]
+    for check in (check_name, check_client_name):
+        judge(subtests, lambda name, check=check: check(normal_name(name)), accepted, refused)
+
+
+def test_joiners_make_no_other_name(subtests):
+    """They show nothing: each of these has the key of the name without them."""
+    for name in IN_OWN_SCRIPT:
+        joined = "\u200d".join(name)
+        with subtests.test(name):
+            assert unique_key(joined) == unique_key(f"{name}\u200c") == unique_key(name)
+    refused = [
+        *rows(
+            "U+200D (zero width joiner)",
+            "a\u200dda",
+            "é\u200dé",
+            "Ад\u200dа",
+            "Ada\u200d",
+            "\u200dعلی",
+        ),
+        *rows("U+200C (zero width non-joiner)", "ع\u200c\u200cلی", "日\u200c本", "عل \u200cی"),
+        *rows("2 to 30", "ع\u200c", "ع" + "\u200cع" * 15),
+    ]
+    judge(subtests, check_name, [], refused)
+
+
+def test_keys_of_names_of_earlier_versions_stay(subtests):
+    """Records have them: another key would lose the player."""
+    for each in every_character():
+        if each not in "\u200c\u200d":  # which no earlier name had
+            for name in (each, f"α{each}\u0301"):
+                folded = unicodedata.normalize("NFKC", name).casefold()
+                assert unique_key(name) == unicodedata.normalize("NFKC", folded).strip()
+    for name in map(partial(unicodedata.normalize, "NFKC"), [*IN_OWN_SCRIPT, "Ａｄａ", "ﬁne", "ﷺ"]):
+        assert normal_name(name) == name  # as it is stored
+
+
+def test_message_names_the_character_that_is_refused(subtests):
+    for name, named in (
+        ("ada!", "“!”"),
+        ("O’Hara", "“’” U+2019 (right single quotation mark)"),
+        ("ada🙂", "“🙂” U+1F642 (slightly smiling face)"),
+        ("ada\u200b", "U+200B (zero width space)"),
+        ("a\u202eda", "U+202E (right-to-left override)"),
+        ("a\nb", "U+000A"),
+    ):
+        with subtests.test(ascii(name)):
+            assert f"You can't use {named} in a name." in check_name(name)
+    for name, named in (
+        ("Аda", "“А” is Cyrillic, “d” is Latin"),
+        ("علی४", "“ع” is Arabic, “४” is Devanagari"),
+    ):
+        assert named in check_name(name)
+    assert "not on “_”" in check_name("ada_\u0308x")
+    assert "U+200B (zero width space) can't be shown" in check_bio("a\u200bb")
+    assert "U+0007 can't be shown" in check_report_text("a\x07")
+
+
+def test_texts_on_one_line(subtests):
+    """Flairs, descriptions, reasons, notes, names of apps and passkeys, and the welcome."""
+    accepted = [
+        *(each for each in IN_OWN_SCRIPT if len(each) < 31),
+        *(
+            "🏳️\u200d🌈 Pride",
+            "👩🏽\u200d💻 dev",
+            "❤\ufe0f\u200d🔥 hot",
+            "1\ufe0f\u20e3 first",
+            "🇺🇦 7",
+        ),
+        "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 1",
+        "\U0001fae8 a\U0001fae9\U0001fabf",  # newer than some Pythons
+        "تیم می\u200cخواهم",
+    ]
+    refused = [
+        *rows("U+202E (right-to-left override)", "a\u202eb", "\u202eab"),
+        *rows("U+2066", "a\u2066b"),
+        *rows("U+200B (zero width space)", "a\u200bb", "\u200b"),
+        *rows(
+            "U+200D (zero width joiner)", "Ad\u200dmin", "é\u200d\u200dé", "👩\u200d a", "👩\u200d"
+        ),
+        *rows("U+200C (zero width non-joiner)", "foun\u200cder"),
+        *rows("U+E0067", "🏴\U000e0067", "a\U000e0067\U000e007f"),
+        *rows("U+000A", "a\nb"),
+        *rows("U+D800", "a\ud800b"),
+        *rows("U+E000", "\ue000b"),
+        *rows("on one line", " ab", "ab "),
+    ]
+    checks = check_flair, check_description, check_note, check_passkey_name, check_client_name
+    for check in checks:
+        judge(subtests, check, accepted, refused)
+    judge(subtests, check_welcome, accepted, refused)
+    for text in (each for each, problem in refused if problem.startswith("U+")):
+        for name in ("SITE_NAME", "WELCOME"):
+            with pytest.raises(SettingError, match=f"{name} .*U\\+"):
+                read_settings({name: text})
 
 
 def test_name_that_looks_like_a_reserved_one_is_refused(subtests):
@@ -199,10 +356,13 @@ def test_printable_characters_are_neither_control_characters_nor_hidden():
 def test_password_rules(subtests):
     accepted = [
         *("correct horse", "xy" * 6, "xy" * 512, " " * 12, "слово за слово", "🙂" * 12),
-        *("dragon house", "monkeydragon", "password x7$kQ9z", "vT7-pA2_bXr0", "\ufdfa" * 1024),
+        *("dragon house", "monkeydragon", "password x7$kQ9z", "vT7-pA2_bXr0", "\ufdfa" * 12),
+        *("한국어 비밀번호 열두글자", "ｖＴ７－ｐＡ２＿ｂＸｒ０"),
     ]
     refused = [
         *rows("12 or more", "", "x" * 11, "x" * 1025),
+        # In the form that is hashed: of decomposed letters, and of those that stand for eighteen
+        *rows("12 or more", "각" * 11, "e\u0301" * 11, "\ufdfa", "\ufdfa" * 1024),
         *rows("Leave your name", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
         *rows("Leave your name", "countess.ada 1", "xxCOUNTESS.ADAxx"),
         *rows("Leave your name", "four letters hill", "HILL station"),

@@ -19,6 +19,7 @@ from identity.claims import public_profile
 from storage import Storage
 from storage.errors import BadFile
 from storage.maintenance import ignore
+from storage.names import NAME_RULE
 from storage.records import PICTURE_SIZES, Suspension, User, now_ms
 from storage.transfer import ImportResult, export_users, import_users, write_line
 
@@ -189,15 +190,15 @@ NOT_NOW = "Use milliseconds since 1970, not in the future."
 REFUSED_VALUES: list[tuple[str, list, str]] = [
     ("id", [0, 10**14], "Use a number from 1 to 99999999999999."),
     ("id", ["70", 70.0, True], WRONG_TYPE),
-    ("name", ["../../ada"], "Use 2 to 30 letters and numbers, with spaces, _ . - between them."),
+    ("name", ["../../ada"], f"You can't use “/” in a name. {NAME_RULE}"),
     ("name", ["Admin"], "This name is reserved. Choose another one."),
     ("email", ["ada"], "Enter an email like ada@example.org."),
-    ("bio", ["\ud800"], "Use plain text. Some characters here can't be shown."),
+    ("bio", ["\ud800"], "Use plain text. U+D800 can't be shown."),
     ("modLevel", [3], "Use 0, 1 or 2."),
     ("suspended", ["no"], WRONG_TYPE),
     ("flairs", [["none", 1]], "This is not a list of texts."),
     ("flairs", [["none", "none"]], "Use up to 500 different flairs."),
-    ("flairs", [["none", "a\nb"]], "Use 1-30 characters on one line."),
+    ("flairs", [["none", "a\nb"]], "You can't use U+000A here. Use 1-30 characters on one line."),
     ("playMinutes", [-1], "Use a number from 0 to 1000000000."),
     ("created", [-1], NOT_NOW),
     ("lastHeartbeat", [2 * now_ms()], NOT_NOW),

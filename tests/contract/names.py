@@ -7,6 +7,7 @@ import pytest
 
 from storage.errors import DamagedRecord, EmailTaken, NameKept, NameTaken
 from storage.kinds import FORMER_NAMES
+from storage.names import unique_key
 from storage.records import User, sha256
 
 from .base import Contract, find_all, ids_of, together
@@ -57,6 +58,22 @@ class ListsContract(Contract):
                 with subtests.test(prefix=prefix, before=before, at_most=at_most):
                     found = store.users.by_name(prefix, before, at_most, backwards=True)
                     assert [user.name for user in found] == expected[::-1]
+
+    def test_name_is_found_and_taken_in_each_spelling_of_its_key(self, storage, subtests):
+        """With a joiner or without, in letters of its script or in those that NFKC gives."""
+        for number, (name, spelled) in enumerate(
+            [("علی\u200cرضا", "علیرضا"), ("ශ්\u200dරී", "ශ්රී"), ("ทองคำ", "ทองคํา"), ("Սևակ", "Սեւակ")]
+        ):
+            with subtests.test(name):
+                user = storage.users.register(name, f"{number}@example.org", "")
+                assert storage.users.read(user.id).name == name
+                for each in (name, spelled):
+                    assert storage.users.find_by_login(each).id == user.id
+                    assert self.names(storage, unique_key(each)) == [name]
+                    with pytest.raises(NameTaken):
+                        storage.users.register(each, "", "")
+                storage.users.rename(user.id, spelled)
+                assert storage.users.find_by_login(name).name == spelled
 
     def test_strange_text_begins_nobodys_name(self, storage, ada, subtests):
         for text in (

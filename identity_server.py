@@ -518,8 +518,8 @@ def whois(api_request: ApiRequest) -> JsonResponse:
     body = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         body["pfpTimestamp"] = user.pfp_timestamp
-    email = given_email(user, api_request.mail)
-    if "email" in claims["scope"] and email:
+    is_granted = "email" in claims["scope"]
+    if is_granted and (email := given_email(user, api_request.mail)):
         body["email"] = email
     return JsonResponse(encode_ascii_json(body), NO_STORE)
 

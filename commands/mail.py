@@ -6,8 +6,9 @@ from commands import open_installation
 from commands.printing import echo, json_option, print_records
 from identity.outbox import MAIL
 from identity.settings import SettingError, read_settings
+from storage.addresses import check_email, normal_email
 from storage.kinds import OUTBOX, given_up_of, waiting_queues
-from storage.rules import check_email, refuse
+from storage.rules import refuse
 from storage.site_records import Message
 
 COLUMNS = ["id", "kind", "to", "state", "tries", "next", "problem"]
@@ -19,7 +20,7 @@ def mail_commands() -> None:
 
 
 @mail_commands.command("test")
-@click.argument("address", metavar="ADDRESS")
+@click.argument("address", type=normal_email, metavar="ADDRESS")
 def mail_test(address: str) -> None:
     """Send a letter to ADDRESS and print the dialogue with the server.
 

@@ -20,11 +20,12 @@ from identity.passkeys import PasskeyActs
 from identity.pasted import unwrap
 from identity.settings import read_settings, site_words
 from storage import Storage
+from storage.addresses import check_email, login_keys, normal_email
 from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
 from storage.kinds import PASSKEYS, REPORTS, USERS
-from storage.names import normal_name, unique_key
+from storage.names import normal_name
 from storage.records import User
-from storage.rules import check_email, check_password, refuse
+from storage.rules import check_password, refuse
 from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
@@ -46,7 +47,8 @@ def refuse_bad_changes(store: Storage, user: User, fields: set[str]) -> None:
     USERS.refuse_broken_rules(user, fields)
     for field in ("name", "email"):  # as in a form, the name first
         if field in fields:
-            store.users.require_free(field, unique_key(getattr(user, field)), but=user.id)
+            for key in login_keys(getattr(user, field)):
+                store.users.require_free(field, key, but=user.id)
 
 
 def read_password(from_stdin: bool) -> str:
@@ -68,7 +70,7 @@ def user_commands() -> None:
 
 @user_commands.command("add")
 @click.argument("name", type=normal_name, metavar="NAME")
-@click.option("--email", type=str.strip, metavar="EMAIL", default="", help="The email address.")
+@click.option("--email", type=normal_email, metavar="EMAIL", default="", help="The email address.")
 @mod_level_option
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @json_option
@@ -137,7 +139,9 @@ def user_show(name: str, as_json: bool) -> None:
 @user_commands.command("set")
 @click.argument("player", metavar="NAME")
 @click.option("--name", type=normal_name, metavar="NAME", help="A new name.")
-@click.option("--email", type=str.strip, metavar="EMAIL", help='A new email address; "" for none.')
+@click.option(
+    "--email", type=normal_email, metavar="EMAIL", help='A new email address; "" for none.'
+)
 @click.option("--bio", metavar="TEXT", help="What the profile says, up to 1,000 characters.")
 @mod_level_option
 @json_option

@@ -410,7 +410,7 @@ def suspended_player(play: Play) -> bool:
 @exercise(
     "A token shows what was granted",
     "RFC 6749 3.3",
-    (GRANT, 'if "email" in claims["scope"] and email:', "if True:"),
+    (GRANT, 'is_granted = "email" in claims["scope"]', "is_granted = True"),
 )
 def unasked_email(play: Play) -> bool:
     """Free Coins asks for Ada's public profile, and she allows that. It reads her email address."""

@@ -2,6 +2,7 @@
 
 from identity.responses import encode_ascii_json, encode_json
 from storage import Storage
+from storage.addresses import check_email
 from storage.records import User
 
 # In the ID token, which programs keep in a cookie of 4 kB; userinfo has more of them.
@@ -59,8 +60,12 @@ def profile_claims(user: User, store: Storage, base_url: str) -> dict[str, str]:
 
 
 def given_email(user: User, mail: bool) -> str:
-    """Return the email address that apps get, "" for none; with `mail` only a confirmed one."""
-    return user.email if user.email_verified or not mail else ""
+    """Return the email address that apps get, "" for none; with `mail` only a confirmed one.
+
+    A program may read one that breaks the rule as the address of somebody else.
+    """
+    is_given = (user.email_verified or not mail) and not check_email(user.email)
+    return user.email if is_given else ""
 
 
 def scope_claims(user: User, scope: list[str], mail: bool) -> dict[str, str | bool | list[str]]:

@@ -23,9 +23,10 @@ from identity.links import (
 )
 from identity.outbox import MAIL, new_message, post
 from identity.signing import serializer
+from storage.addresses import check_email, login_key
 from storage.errors import StorageError, TooManyAttempts
 from storage.kind import DAY_MS
-from storage.names import EMAIL_KEPT_DAYS, unique_key
+from storage.names import EMAIL_KEPT_DAYS
 from storage.records import User, now_ms
 
 LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
@@ -48,7 +49,7 @@ def count_letter(purpose: str, email: str) -> None:
 
     An address gets those of one purpose alone, so that asking for the others uses up nothing.
     """
-    key = f"{purpose} {unique_key(email)}"
+    key = f"{purpose} {login_key(email)}"
     address, window = request.remote_addr, HALF_AN_HOUR
     limits = limits_of_address(address, "letters from", LETTERS_OF_NETWORK, window=window)
     limits.append(AttemptLimit("letters to", key, LETTERS_AN_HOUR, window))
@@ -73,7 +74,7 @@ def request_recovery(asked: Asked) -> None:
 
 def ask_confirmation(user: User) -> bool:
     """Send a letter that asks a player to confirm the address; False if there is none now."""
-    if not mail_is_on() or not user.email or user.email_verified:
+    if not mail_is_on() or user.email_verified or check_email(user.email, required=True):
         return False
     try:
         count_letter(CONFIRMATION, user.email)

@@ -20,8 +20,9 @@ from identity.pasted import find_code, find_secret
 from identity.rights import may_moderate
 from identity.signing import digest_of, serializer
 from storage import Storage
+from storage.addresses import login_key
 from storage.errors import DamagedRecord, NoSuchUser
-from storage.names import EMAIL_KEPT_DAYS, unique_key
+from storage.names import EMAIL_KEPT_DAYS
 from storage.records import CLOCK_TOLERANCE, FormerEmail, User, now_ms
 
 LINK_MAX_AGE = 3600  # seconds
@@ -170,7 +171,7 @@ def is_right_code(
     count apart: whoever asked for the letter can use up the others. Without a user all is the same.
     Raises TooManyAttempts.
     """
-    of = f"link of {user.id}" if email is None else unique_key(email)
+    of = f"link of {user.id}" if email is None else login_key(email)
     limits = [
         AttemptLimit("code of", f"{purpose} {browser} {of}", CODE_TRIES, LINK_MAX_AGE),
         AttemptLimit("code for", f"{purpose} {of}", CODE_TRIES_A_DAY, DAY // 2),

@@ -1,11 +1,11 @@
 """Letters: how they are composed, and the channel of the outbox that sends them."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
+from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP
-from email.utils import format_datetime, formataddr, localtime, make_msgid
+from email.utils import format_datetime, localtime, make_msgid, quote
 
 from jinja2 import Environment, FileSystemLoader, Template
 
@@ -13,8 +13,9 @@ from identity.letter import Letter, recovery_letter
 from identity.links import PASSWORD, codes_of, find_confirmed, issue_link
 from identity.outbox import MAIL, Channel, Paused, Refused
 from identity.settings import RESOURCES, parse_smtp_url
-from identity.smtp import Mailer, ascii_address
+from identity.smtp import Mailer, check_head
 from storage import Storage
+from storage.addresses import ascii_email
 from storage.errors import StorageError
 from storage.kinds import OUTBOX
 from storage.records import User
@@ -32,28 +33,43 @@ def _template() -> Template:
 def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
     """Return a letter with its headers: plain text, and the same as HTML.
 
-    `config` has the settings. Nothing is encoded: links stay as they are (RFC 6152). Raises
-    ValueError.
+    `config` has the settings. Nothing in the text is encoded: links stay as they are (RFC 6152).
+    Raises ValueError.
     """
-    with contextlib.suppress(Refused):  # the server is not asked either
-        to = ascii_address(to)
-    policy = SMTP.clone(cte_type="8bit", utf8=not to.isascii())  # RFC 6531
-    message = EmailMessage(policy=policy)
-    message["Subject"] = letter.subject
-    message["From"] = formataddr((config["SITE_NAME"], config["MAIL_FROM"]))
-    try:
-        message["To"] = to
-    except (AttributeError, IndexError) as error:  # of Python's parser, for "a@["
-        raise ValueError(f"{to!r} cannot be written in a letter") from error
-    message["Date"] = format_datetime(localtime())
-    message["Message-ID"] = make_msgid(domain=config["MAIL_FROM"].rpartition("@")[2])
-    message["Auto-Submitted"] = "auto-generated"  # RFC 3834 5
+    address, sender = ascii_email(to), config["MAIL_FROM"]
+    if address is None:
+        raise ValueError(f"No letter can be sent to {to!r}.")
+    # Not by EmailMessage: it parses a header and writes it anew, and until 2024 Python made lines
+    # of the encoded words in it, and several addresses of a name with a comma.
+    head = {
+        "Subject": header_text(letter.subject),
+        "From": f"{header_text(config['SITE_NAME'], is_name=True)} <{sender}>",
+        "To": address,
+        "Date": format_datetime(localtime()),
+        "Message-ID": make_msgid(domain=sender.rpartition("@")[2]),
+        "Auto-Submitted": "auto-generated",  # RFC 3834 5
+    }
+    message = EmailMessage(policy=SMTP.clone(cte_type="8bit"))
     on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
     parts = [*letter.text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
     message.set_content("\n\n".join(filter(None, parts)) + "\n", cte="8bit")
     html = _template().render(letter=letter, on_another=on_another)
     message.add_alternative(html, subtype="html", cte="8bit")
-    return message.as_bytes().decode()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    content = lines.encode() + message.as_bytes()
+    if problem := check_head(content, address):
+        raise ValueError(problem)
+    return content.decode()
+
+
+def header_text(text: str, is_name: bool = False) -> str:
+    """Return a text, or the name of a mailbox, for a header: as encoded words unless it is plain.
+
+    Nothing in them is read as an address, a comment or another encoded word (RFC 2047 5).
+    """
+    if not text.isascii() or "=?" in text:
+        return Header(text, "utf-8", header_name="Subject").encode(linesep="\r\n")
+    return f'"{quote(text)}"' if is_name else text
 
 
 def new_mailer(config: Mapping[str, str], log: Callable[[str], None] = lambda line: None) -> Mailer:

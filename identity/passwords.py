@@ -23,8 +23,8 @@ from identity.limits import (
     password_place,
     refund_attempts,
 )
+from storage.addresses import login_key
 from storage.errors import DamagedRecord, StorageFailed
-from storage.names import unique_key
 from storage.rules import PASSWORD_METHOD, WRAPPED, normal_password
 
 # Compared with the password if there is no such user, so that the response takes as long.
@@ -99,7 +99,7 @@ def limits_of_wrong_passwords(names: Iterable[str], hashes: int) -> list[Attempt
 
 
 def _limits_of_name(name: str) -> list[AttemptLimit]:
-    key = unique_key(name)
+    key = login_key(name)
     return limits_of_address(request.remote_addr, "password of", ATTEMPTS_PER_NAME, key)
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from storage import check_url
-from storage.rules import check_email, check_game_url, is_on_the_web, origin_of
+from storage.addresses import check_email
+from storage.rules import check_game_url, is_on_the_web, origin_of
 from storage.texts import find_unprintable, show_character
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages

@@ -7,6 +7,7 @@ not sent again because the farewell failed.
 """
 
 import contextlib
+import itertools
 import re
 import smtplib
 import socket
@@ -18,6 +19,7 @@ from typing import BinaryIO
 from identity.advice import is_loopback
 from identity.outbox import Deferred, Paused, Refused
 from identity.settings import SmtpServer, host_of
+from storage.addresses import ascii_email
 
 TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
 CONNECTING = 20  # seconds for each address of the server
@@ -25,6 +27,8 @@ MOST_LETTERS = 100  # of one connection
 TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
 MOST_LINES = 100  # of one reply, each of at most 8 KiB
 REPLY_LENGTH = 200  # characters of a server's reply that administrators read
+HEADERS = ["Auto-Submitted", "Content-Type", "Date", "From", "MIME-Version", "Message-ID"]
+HEADERS += ["Subject", "To"]  # of a letter, sorted
 
 
 class Lines:
@@ -116,7 +120,11 @@ class Mailer:
 
         Only a reply to RCPT or DATA is about the letter. All else is about the installation.
         """
-        address = ascii_address(to)
+        address = ascii_email(to)
+        if address is None:
+            raise Refused("No letter can be sent to this address.")
+        if problem := check_head(content, address):
+            raise Refused(problem)
         if self._sent == MOST_LETTERS:
             self.close()
         self._is_late = False
@@ -177,7 +185,8 @@ class Mailer:
         code, text = dialogue.mail(self._sender, options)
         if code != 250:
             raise Paused(f"The server refused the sender: {code} {shown(text)}")
-        code, text = dialogue.rcpt(address)
+        # Not dialogue.rcpt(), which parses the address: it was checked, and is sent as it is.
+        code, text = dialogue.docmd("RCPT", f"TO:<{address}>")
         if code not in (250, 251):
             self._refuse(dialogue, code, text)
         try:
@@ -210,21 +219,17 @@ class Mailer:
             connected.close()
 
 
-def ascii_address(address: str) -> str:
-    """Return an address with its domain in ASCII (RFC 5891). Raises Refused.
+def check_head(letter: bytes, address: str) -> str | None:
+    """Check that a letter has the headers of our letters alone, and is to this address alone.
 
-    Python's codec maps some letters to others, such as those of a domain of somebody else: an
-    address that does not come back as it was is refused.
+    What injects a header may be found where nobody looks for it: in the standard library.
     """
-    local, _, domain = address.rpartition("@")
-    try:
-        encoded = domain.encode("idna").decode()
-        is_same = domain.isascii() or encoded.encode().decode("idna") == domain.lower()
-    except UnicodeError:
-        is_same = False
-    if not is_same:
-        raise Refused("The domain of the address cannot be written in ASCII.")
-    return f"{local}@{encoded}"
+    text = re.sub(r"(?:\r\n|\r|\n)(?=[ \t])", "", letter.decode())  # RFC 5322 2.2.3: unfolded
+    head = list(itertools.takewhile(bool, re.split(r"\r\n|\r|\n", text)))
+    names = sorted(line.partition(":")[0] for line in head)
+    if names != HEADERS or f"To: {address}" not in (" ".join(line.split()) for line in head):
+        return f"The letter has other headers than ours: {', '.join(names)}."
+    return None
 
 
 def describe(error: Exception) -> str:

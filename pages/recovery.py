@@ -24,9 +24,9 @@ from pages import forms
 from pages.moderation import actor_of
 from pages.rendering import render_page
 from pages.security import read_new_password, set_new_password
+from storage.addresses import check_email, normal_email
 from storage.errors import TooManyAttempts
 from storage.records import FormerEmail, User
-from storage.rules import check_email
 
 UNKNOWN_LINK = "We don't recognise this link. It may be used or too old. Ask for a new one."
 WRONG_CODE = "Wrong code. Type the six digits from the newest email, or open its link."
@@ -73,7 +73,7 @@ def ask_for_letter() -> Response:
     The response does not tell whether it is.
     """
     require_mail()
-    email = request.form.get("email", "").strip()
+    email = normal_email(request.form.get("email", ""))
     forms.refuse_problems(email=check_email(email, required=True))
     try:
         count_letter(PASSWORD, email)
@@ -230,6 +230,8 @@ def send_confirmation() -> Response:
     player = require_player()
     if player.email_verified or not player.email:
         done = "There is nothing to confirm."
+    elif check_email(player.email):
+        done = "We can't send emails to this address. Enter another one."
     elif ask_confirmation(player):
         done = "We sent you an email. Open its link, or type its code."
     else:

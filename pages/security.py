@@ -18,9 +18,9 @@ from pages.moderation import acts_of
 from pages.passkey_card import confirmation_of, own_rp_id, passkey_card
 from pages.proof import refuse_unconfirmed
 from pages.rendering import render_page
-from storage.names import unique_key
+from storage.addresses import ascii_email, check_email, login_key, normal_email
 from storage.records import Session, User, now_ms
-from storage.rules import check_email, check_password, normal_password
+from storage.rules import check_password, normal_password
 
 security = Blueprint("security", __name__)
 
@@ -129,12 +129,13 @@ def set_new_password(user: User, password: str) -> None:
 @security_form("email")
 def change_email(player: User) -> Response:
     """Change the `email`, or remove it, with the `current_password`."""
-    email = request.form.get("email", "").strip()
+    email = normal_email(request.form.get("email", ""))
     unchanged = "This is your email already." if email else "You have no email. Enter one."
     problem = check_email(email, current_app.config["EMAIL"] == "required")
-    forms.refuse_problems(email=unchanged if email == player.email else problem)
+    is_same = email == (ascii_email(player.email) or player.email)
+    forms.refuse_problems(email=unchanged if is_same else problem)
     refuse_unconfirmed(player, "current_password")
-    if email and unique_key(email) != unique_key(player.email):
+    if email and login_key(email) != login_key(player.email):
         forms.refuse_taken_email(email, player.id)
     acts_of(player).change_email(player.id, email, own_rp_id())
     tell_old_address(player)

@@ -21,10 +21,11 @@ from pages import forms
 from pages.games import find_game_beside
 from pages.rendering import render_guest_page, render_page
 from pages.welcome import welcome_address
+from storage.addresses import check_email, normal_email
 from storage.errors import EmailTaken, InvalidField, StorageFailed
 from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
-from storage.rules import check_email, check_password, normal_password
+from storage.rules import check_password, normal_password
 
 FIRST_DONE = "Account created. To invite others, open Admin, then Invitations."
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
@@ -127,7 +128,7 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
 def add_account(form: MultiDict, first: bool) -> User:
     """Add the account of a sign-up form. Raises the errors of `as_form_errors`."""
     name = normal_name(form.get("name", ""))
-    email = form.get("email", "").strip()
+    email = normal_email(form.get("email", ""))
     password = form.get("password", "")
     forms.refuse_problems(
         name=check_name(name, current_app.config["SITE_NAME"]),

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from storage import Storage, kinds
+from storage.addresses import check_email
 from storage.encoding import decode_record, encode, stored_fields
 from storage.errors import BadFile, BadInstallation, DamagedRecord
 from storage.files import new_file, translate_os_errors
@@ -201,7 +202,7 @@ def restore(
 
     with translate_os_errors(), store.load(write_audit, report) as load, open(path, "rb") as file:
         try:
-            return _unpack(file, load, progress)
+            return _unpack(file, load, progress, report)
         except NOT_AS_WRITTEN as error:
             raise BadFile(f"{path} cannot be restored: {error}") from error
 
@@ -253,7 +254,7 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
         raise DamagedRecord("the end", "there is something behind it, or it is cut off")
 
 
-def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
+def _unpack(file: BinaryIO, load: Load, progress: Progress, report: Report) -> int:
     """Verify every member and load it; return the number of players. Raises NOT_AS_WRITTEN."""
     players = largest_id = next_id = 0
     order, last, seen = list(parts()), "format", set()
@@ -270,7 +271,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
             pictures |= _read_picture(name, content.read(), user, pictures)
             continue
         if user:
-            _load_user(load, user, pictures)
+            _load_user(load, user, pictures, report)
             user, pictures = None, {}
         if part == "format":
             _refuse_newer_version(_read_number(name, content))
@@ -310,10 +311,13 @@ def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
     return record
 
 
-def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
+def _load_user(load: Load, user: User, pictures: dict[str, bytes], report: Report) -> None:
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or needs_picture(user)):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
     user.sessions, user.pfp_generated = [], not pictures
+    if problem := check_email(user.email):  # the player can sign in with it all the same
+        user.email_verified = False
+        report(f"users/{user.id}.json: email: {problem} It counts as not confirmed")
     load.add_user(user, pictures)
 
 

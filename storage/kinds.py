@@ -8,7 +8,7 @@ are there is added to them at the next start; another meaning of a key needs ano
 
 from collections.abc import Callable, Iterator
 
-from storage import names, rules
+from storage import addresses, names, rules
 from storage.errors import (
     EmailTaken,
     HandleTaken,
@@ -51,12 +51,6 @@ def _email_key(user: User) -> str | None:
     return key if names.can_be_key("email", key) else None
 
 
-def _check_email_key(email: str) -> str | None:
-    if not email or names.can_be_key("email", names.unique_key(email)):
-        return None
-    return "Nobody can be found by this."
-
-
 def _role(user: User) -> str | None:
     # The end of a suspension is no save that could change the key.
     return "administrator" if user.may_administer else None
@@ -76,7 +70,7 @@ def _end_of_suspension(user: User) -> str | None:
 
 USER_RULES: Rules = {
     "name": names.check_name,
-    "email": rules.check_email,
+    "email": addresses.check_email,
     "suspension": check_suspension,
     "bio": rules.check_bio,
     "mod_level": rules.check_mod_level,
@@ -91,6 +85,9 @@ def _problems_of_user(user: User) -> Iterator[str]:
         for number, each in enumerate(getattr(user, field)):
             times[f"{field}[{number}].since"] = each.since
     yield from rules.check_times(times)
+    problem = addresses.check_email(user.email)  # a stricter rule locks nobody out
+    if problem and not addresses.check_email_key(user.email):
+        yield f"email: {problem} Until then no letter goes there, and no app gets it."
 
 
 USERS = Kind(
@@ -111,7 +108,7 @@ USERS = Kind(
     ),
     rules=lambda user: USER_RULES,
     must_hold=lambda user: {
-        "email": _check_email_key,
+        "email": addresses.check_email_key,
         "mod_level": rules.check_mod_level,
         "password_hash": rules.check_hash_format,
     },

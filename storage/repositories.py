@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
+from storage.addresses import login_key, login_keys
 from storage.encoding import record_as_dict
 from storage.errors import (
     AlreadyThere,
@@ -109,10 +110,9 @@ class Records(ABC, Generic[Record]):
         With `changed`, only keys that follow from these fields are looked at.
         """
         for unique in self.kind.unique:
-            if changed is None or unique.fields & changed:
-                key = unique.of(record)
-                if key is not None:
-                    self.require_free(unique.name, key, but=record.id)
+            key = unique.of(record) if changed is None or unique.fields & changed else None
+            if key is not None:
+                self.require_free(unique.name, key, but=record.id)
 
     @abstractmethod
     def page(
@@ -320,8 +320,8 @@ class Kept(Records[Record]):
 
     def find_kept(self, text: str) -> Record | None:
         """Return the record of what is kept now, in any spelling. Raises DamagedRecord."""
-        key = unique_key(text)
-        return self.find(sha256(key)) if key.isprintable() else None
+        keys = filter(str.isprintable, login_keys(text))
+        return next(filter(None, map(self.find, map(sha256, keys))), None)
 
 
 class FormerNames(Kept[FormerName]):
@@ -357,7 +357,7 @@ class FormerEmails(Kept[FormerEmail]):
 
     def keep(self, email: str, user_id: int) -> None:
         """Keep an address that is replaced; the caller holds the lock of addresses."""
-        key, now = sha256(unique_key(email)), now_ms()
+        key, now = sha256(login_key(email)), now_ms()
         since = [each.since for each in self.page("player", str(user_id)) if each.id == key]
         self.put(FormerEmail(key, user_id, now + EMAIL_KEPT_DAYS * DAY_MS, *(since or [now])))
 

@@ -1,4 +1,4 @@
-"""The rules of each field but the names, which `storage.names` has.
+"""The rules of each field but names and email addresses: `storage.names`, `storage.addresses`.
 
 Each `check_` function returns None, or a sentence that says how to correct the value.
 """
@@ -16,7 +16,6 @@ from storage.errors import InvalidField
 from storage.names import NORMALISED_LENGTH, unique_key
 from storage.texts import BIO_CONTROLS, check_line, find_hidden, show_character
 
-EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
@@ -68,15 +67,6 @@ LOOPBACK_NAME = re.compile(
 PRIVATE_USE = re.compile(r"[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+:/")
 NO_FRAGMENT = "Leave out the # and everything after it."
 HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
-
-
-def check_email(email: str, required: bool = False) -> str | None:
-    """Check the format of an email address, not whose it is; "" is none."""
-    if not email and not required:
-        return None
-    if not EMAIL.fullmatch(email) or not email.isprintable():
-        return "Enter an email like ada@example.org."
-    return None
 
 
 def check_bio(bio: str) -> str | None:

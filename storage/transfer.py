@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from storage import Storage
+from storage.addresses import normal_email
 from storage.encoding import BadValue, build_record
 from storage.errors import (
     AlreadyThere,
@@ -237,7 +238,7 @@ def read_line(line: bytes) -> User:
         raise InvalidField(error.field, error.problem) from error
     if suspended:
         user.suspension = Suspension(by=None, since=0)
-    user.name, user.email = normal_name(user.name), user.email.strip()
+    user.name, user.email = normal_name(user.name), normal_email(user.email)
     user.bio = drop_hidden(user.bio)  # other servers may accept hidden characters
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)

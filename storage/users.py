@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager
 
+from storage.addresses import check_email, login_keys, normal_email
 from storage.errors import (
     AlreadyThere,
     DamagedRecord,
@@ -27,7 +28,7 @@ from storage.repositories import (
     Invites,
     Records,
 )
-from storage.rules import check_email, refuse
+from storage.rules import refuse
 
 NEWEST_TRIED = 200  # ids of players, of whom many may have left
 
@@ -49,7 +50,7 @@ class Users(Records[User]):
     @staticmethod
     def new(name: str, email: str, password_hash: str, mod_level: int) -> User:
         """Return a user who signs up now and has no id yet. Raises InvalidField."""
-        user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
+        user = User(0, normal_name(name), normal_email(email), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
         user.pfp_generated = True
         USERS.refuse_broken_rules(user)
@@ -127,8 +128,9 @@ class Users(Records[User]):
 
     def find_by_login(self, name_or_email: str) -> User | None:
         """Return the user with this name or email address, in any spelling of the same key."""
-        key = unique_key(name_or_email)
-        return self.find_by("email" if "@" in key else "name", key)  # no name has an @
+        keys = login_keys(name_or_email)
+        unique = "email" if "@" in keys[0] else "name"  # no name has an @
+        return next(filter(None, (self.find_by(unique, key) for key in keys)), None)
 
     def by_name(
         self, prefix: str, after: str = "", at_most: int = 50, backwards: bool = False
@@ -190,6 +192,8 @@ class Users(Records[User]):
             self.require_name(user.name, user.id)
         if changed is None or "email" in changed:
             self.former_emails.require_free_for(user.email, user.id)
+            for key in login_keys(user.email)[1:]:
+                self.require_free("email", key, but=user.id)
 
     def administrators(self) -> list[User]:
         """Return the administrators who can sign in, by id, without reading all users."""
@@ -212,7 +216,7 @@ class Users(Records[User]):
 
         Raises InvalidField, EmailTaken.
         """
-        email = email.strip()
+        email = normal_email(email)
         refuse("email", check_email(email))
         return self._change_key(user_id, "email", email, before, email_verified=verified)
 

@@ -239,6 +239,10 @@ def test_refused_email_changes_nothing(adas_browser, bob, faults, subtests):
     before = faults.stored("users")
     for email, password, status, field in (
         *((each, PASSWORD, 400, "email") for each in ("nowhere", "a@b c", " ada@example.org ")),
+        *(
+            (each, PASSWORD, 400, "email")
+            for each in ("a@[", "bob@example.org]1", "ada@b..example")
+        ),
         ("BOB@example.org", PASSWORD, 409, "email"),
         ("bob@example.org", "wrong", 403, "email-password"),
     ):

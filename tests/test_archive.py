@@ -209,6 +209,22 @@ def test_damaged_player_is_reported_and_left_out(site, back_up_and_restore, subt
             assert restored.open().users.ids() == [ADA, DORA]
 
 
+def test_address_that_breaks_the_rule_is_restored_as_not_confirmed(site, empty, path):
+    """A stricter rule loses no account: `check` names the record, and its player can sign in."""
+    store, reported = site.open(), []
+    for user_id, email in ((70, "a@["), (71, "ada@example.org]1"), (72, "x@bücher.example")):
+        store.users.insert(User(user_id, f"Eve {user_id}", email, "", email_verified=True))
+    lines = [f"users/{n}.json: email: Enter an email like ada@example.org." for n in (70, 71)]
+    found = [each.replace(f"{site.data}/", "").split(" Until")[0] for each in site.problems()]
+    assert found == lines
+    site.backup(path)
+    empty.restore(path, report=reported.append)
+    assert reported == [f"{line} It counts as not confirmed" for line in lines]
+    users = empty.open().users
+    assert [users.read(n).email_verified for n in (70, 71, 72)] == [False, False, True]
+    assert users.find_by_login("A@[").id == 70
+
+
 def test_unreadable_record_is_reported_and_left_out(site, back_up_and_restore):
     (client,) = (site.data / "clients").iterdir()
     records = (site.data / "users/2.json", client)

@@ -18,10 +18,16 @@ from identity.passwords import hash_password
 from pages import recovery
 from storage.errors import EmailTaken, StorageFailed
 from storage.kinds import OUTBOX, waiting_queues
-from storage.records import MODERATOR, Suspension
+from storage.records import MODERATOR, Suspension, User
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
+BROKEN = [
+    "a@[",
+    "ada@example.org]1",
+    "=?utf-8?q?b=40c.example=00?=x@d.example",
+    "a%b.example@c.example",
+]
 
 
 @pytest.fixture
@@ -259,6 +265,19 @@ def test_letters_are_limited_by_network_and_address(store, ada, open_browser, su
     assert statuses == [303] * 10 + [429] * 2
 
 
+def test_letters_are_limited_by_mailbox_however_it_is_spelled(browser, open_browser):
+    spellings = (
+        "x@bücher.example",
+        "x@xn--bcher-kva.example",
+        "X@BÜCHER\u3002example",
+        "x@Bücher.example",
+    )
+    statuses = [open_browser().post("/recover", data={"email": each}) for each in spellings]
+    assert [each.status_code for each in statuses] == [303] * 3 + [429]
+    for broken in BROKEN:  # no spelling of another one, which a parser would make of it
+        assert browser.post("/recover", data={"email": broken}).status_code == 400
+
+
 def test_only_a_confirmed_address_gets_a_link(store, bob, browser, deliver):
     browser.post("/recover", data={"email": bob.email})
     assert deliver() == [] and browser.get("/recover").status_code == 200
@@ -407,6 +426,40 @@ def test_apps_get_confirmed_addresses_alone(store, ada, eva, program, deliver):
         user.grants.clear()
     answer, told = whois()
     assert answer["email"] == "eva@example.org" and "your email, eva@example.org" in told
+
+
+def test_address_from_before_that_breaks_the_rule(store, ada, open_browser, program, deliver):
+    """Its player signs in and may replace it. Nobody sends letters there, and no app gets it."""
+    for number, email in enumerate(BROKEN):
+        user = User(70 + number, f"Eve {number}", email, hash_password(PASSWORD))
+        user.email_verified = bool(number % 2)
+        store.users.insert(user)
+        eve = open_browser()
+        assert eve.sign_in(email).status_code == 303
+        token = program.token_for(eve.allow(program, scope="email openid"))
+        assert "email" not in program.whois(token).json
+        header = {"Authorization": f"Bearer {token}"}
+        claims = program.http.get("/oauth/userinfo", headers=header).json
+        assert not {"email", "email_verified"} & claims.keys()
+        if not user.email_verified:
+            eve.post("/account/email/confirm")
+            assert "send emails to this address" in eve.get("/account/security").text
+        change_email(eve, f"eve{number}@example.org")
+        assert [each for each in deliver() if "Confirm this address" not in each] == []
+
+
+def test_spelling_of_an_address_from_before_is_no_change(store, ada, open_browser):
+    """Earlier versions stored a domain as it was typed."""
+    user = User(70, "Eve", "eve@bücher.example", hash_password(PASSWORD), email_verified=True)
+    store.users.insert(user)
+    browser = open_browser()
+    assert browser.sign_in("eve@xn--bcher-kva.example").status_code == 303
+    form = {"email": "eve@bücher.example", "current_password": PASSWORD}
+    page = browser.post("/account/email", data=form)
+    assert problems_of(page) == {"email": "This is your email already."}
+    assert store.users.read(70) == user or store.users.read(70).email_verified
+    form = {"name": "Kim", "email": "eve@xn--bcher-kva.example", "password": PASSWORD}
+    assert open_browser().post("/sign-up", data=form).status_code == 409
 
 
 def test_players_from_before_are_asked_at_sign_in(store, bob, browser):

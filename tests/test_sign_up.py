@@ -97,6 +97,17 @@ def test_taken_name_or_email_is_409_after_normalization(store, ada, browser, sub
     assert store.users.ids() == [1]
 
 
+def test_address_is_refused_or_stored_in_its_one_form(store, ada, browser, open_browser, subtests):
+    for typed in ("a@[", "b@example.org]1", "=?utf-8?q?b?=@c.example", "b%c.example@d.example"):
+        with subtests.test(typed):
+            page = sign_up(browser, email=typed)
+            assert (page.status_code, list(problems_of(page))) == (400, ["email"])
+            assert value_of(page, "email") == typed
+    assert sign_up(browser, email="grace@BÜCHER\u3002example").status_code == 303
+    assert store.users.find_by_login("Grace").email == "grace@xn--bcher-kva.example"
+    assert open_browser().sign_in("grace@bücher.example").status_code == 303
+
+
 def test_unsaved_session_signs_the_player_before_out(store, adas_browser, ada, faults):
     """Else whoever creates an account in another player's browser would go on as that player."""
     faults.refuse_saves("users")

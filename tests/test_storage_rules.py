@@ -11,6 +11,7 @@ import pytest
 
 from identity.look import check_welcome
 from identity.settings import SettingError, read_settings
+from storage.addresses import ascii_email, check_email, login_key, normal_email
 from storage.names import CONFUSABLES, check_client_name, check_name, normal_name, unique_key
 from storage.records import Client
 from storage.rules import (
@@ -18,7 +19,6 @@ from storage.rules import (
     COMMON_PASSWORDS,
     check_bio,
     check_description,
-    check_email,
     check_flair,
     check_note,
     check_passkey_name,
@@ -305,10 +305,13 @@ def test_unique_key_is_idempotent_for_every_character():
 
 
 def test_email_rules(subtests):
+    label = "b" * 63
     accepted = [
-        *("", "ada@example.org", "ADA@EXAMPLE.ORG", "a@b", "ada+chess@example.org"),
+        *("", "ada@example.org", "ADA@EXAMPLE.ORG", "a@b", "ada+chess@example.org", "a@1.b.3d"),
         *("o'hara@example.org", "a.b.c@d.e.f", "ada@xn--bcher-kva.example", "ádá@bücher.example"),
-        "a" * 64 + "@" + "b" * 189,
+        *("#$&'*+-/=^_`{|}~?@example.org", "bounce=ada@example.org", "a?=b@r3---x.example"),
+        *("आदा@उदाहरण.example", "ada@straße.example", "ada@xn--strae-oqa.example"),
+        *(f"{'a' * 64}@{label}.{label}.{'b' * 61}", "ada@نامه\u200cای.example"),
     ]
     refused = rows(
         "ada@example.org",
@@ -317,8 +320,66 @@ def test_email_rules(subtests):
         *("<a@b.example>", '"a"@b.example', "a,b@c.example", "a;b@c.example", "a:b@c.example"),
         *("a\\@b.example", "a\u200b@b.example", "a\u202e@b.example", "a\u2028@b.example"),
         *("a\u00a0b@c.example", "\ud800@b.example", "a" * 65 + "@b.example", "a@" + "b" * 190),
+        # What parsers make headers, other mailboxes, or addresses of other hosts of
+        *("=?utf-8?q?a=0D=0ABcc=3Ax?=@b.example", "a=?b@c.example", "a[b]@c.example", "a@["),
+        *("ada@example.org]1", "ada@[192.0.2.1]", "ada@192.0.2.1", "ada@[IPv6:::1]", "ada@1"),
+        *("b.example!ada@example.org", "ada%b.example@example.org", "ada@a!b", "ada@a%b"),
+        *(
+            "ada\uff20b.example@c.example",
+            "ada\uff05b@c.example",
+            "\uff1d?@c.example",
+            "ﬁ@b.example",
+        ),
+        *("😀@b.example", "a\u3164@b.example", "a\ufe0f@b.example", "a\u034f@b.example"),
+        # RFC 5321 4.1.2 and 4.5.3.1: dots, hyphens and lengths, also of the bytes of letters
+        *(".a@b.example", "a.@b.example", "a..b@c.example", "a@.b", "a@b.", "a@b..c", "a@-b.c"),
+        *(
+            "a@b-.c",
+            "a@b_c.example",
+            f"a@{'b' * 64}.example",
+            f"a@{'.'.join([label] * 4)}",
+            "a@b\n",
+        ),
+        *(
+            f"{'ß' * 33}@b.example",
+            f"a@{'ä' * 80}.example",
+            f"{'a' * 64}@{label}.{label}.{'b' * 62}",
+        ),
+        # IDNA 2008: symbols, joiners, mixed directions, marks in front, and what decodes to these
+        *("a@i❤.example", "a@xn--n3h.example", "a@ex\u200dample.org", "a@exa\u00admple.org"),
+        *("a@אa.example", "a@\u0301a.example", "a@xn--a.example", "a@xn--abc-.example"),
+        *("a@example\uff0eorg", "a@bücher\u3002example", "a@ä-.example", "a@ä_b.example", "a@ä..b"),
+        *("a@xn--maana-pta0000.example", "a@xn--.example", "a@\u212a.example", "a@x\ud800.example"),
     )
     judge(subtests, check_email, accepted, refused)
+
+
+def test_spellings_of_an_address_have_one_form(subtests):
+    """IDNA 2008, with the mapping of RFC 5895; no other mailbox has that form."""
+    spellings = {
+        "ada@xn--bcher-kva.example": (
+            *("ada@bücher.example", " ada@BÜCHER.Example ", "ada@bu\u0308cher.example"),
+            *("ada@XN--Bcher-KVA.example", "ada@bücher\u3002example", "ada@bücher\uff61example"),
+            *("ada\uff20bücher\uff0eexample", "\uff41da@bücher.example"),
+        ),
+        "Ada@Example.org": ("Ada@Example\uff0eorg", "Ada@Example\u3002org", "Ada@Example.org "),
+        "ada@xn--strae-oqa.example": ("ada@straße.example", "ada@STRAẞE.example"),
+        "ada@strasse.example": ("ada@ſtraſſe.example",),
+        "ada@xn--pxavbm.example": ("ada@οδος.example",),
+        "ada@xn--pxavbq.example": ("ada@οδοσ.example", "ada@ΟΔΟΣ.example"),
+    }
+    for form, typed in spellings.items():
+        for text in (form, *typed):
+            with subtests.test(ascii(text)):
+                assert normal_email(text) == ascii_email(form) == form
+                assert login_key(text) == form.lower()
+
+
+def test_address_that_breaks_the_rule_has_no_form(subtests):
+    """What is typed stays a text that the rule refuses."""
+    for text in ("", "ada", "a@[", "a@ex\u200dample.org", "=?utf-8?q??=@b.example", "a" * 9999):
+        with subtests.test(ascii(text[:30])):
+            assert normal_email(text) == text and ascii_email(text) is None
 
 
 def test_bio_rules(subtests):

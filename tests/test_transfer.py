@@ -129,7 +129,7 @@ def test_export_can_be_imported_into_another_installation(
 def test_import_reads_every_field(storage, import_lines):
     line = ADA | {
         "name": " Ａｄａ ",
-        "email": " ada@example.org ",
+        "email": " ada@BÜCHER\u3002example ",
         "bio": "Zoë says\u2060 „hi“\n☃ 🙂",  # with a hidden character
         "flairs": ["none", "founder"],
         "equippedFlair": "founder",
@@ -144,7 +144,7 @@ def test_import_reads_every_field(storage, import_lines):
     assert storage.users.read(70) == User(
         id=70,
         name="Ada",
-        email="ada@example.org",
+        email="ada@xn--bcher-kva.example",
         password_hash=A_HASH,
         mod_level=1,
         suspension=Suspension(by=None, since=0),
@@ -185,6 +185,7 @@ BAD_HASHES = [
     f"wrapped:{OWN_HASH}|pbkdf2:sha1:9999999$y",
     f"wrapped:{OWN_HASH}",  # without the inner method
 ]
+BAD_EMAILS = ["ada", "a@[", "ada@example.org]1", "=?utf-8?q?a?=@b.example", "a@b..example"]
 WRONG_TYPE = "This has the wrong type."
 NOT_NOW = "Use milliseconds since 1970, not in the future."
 REFUSED_VALUES: list[tuple[str, list, str]] = [
@@ -192,7 +193,7 @@ REFUSED_VALUES: list[tuple[str, list, str]] = [
     ("id", ["70", 70.0, True], WRONG_TYPE),
     ("name", ["../../ada"], f"You can't use “/” in a name. {NAME_RULE}"),
     ("name", ["Admin"], "This name is reserved. Choose another one."),
-    ("email", ["ada"], "Enter an email like ada@example.org."),
+    ("email", BAD_EMAILS, "Enter an email like ada@example.org."),
     ("bio", ["\ud800"], "Use plain text. U+D800 can't be shown."),
     ("modLevel", [3], "Use 0, 1 or 2."),
     ("suspended", ["no"], WRONG_TYPE),

@@ -22,9 +22,11 @@ from storage.records import (
     MODERATOR,
     PICTURE_SIZES,
     PLAYER,
+    FormerEmail,
     Suspension,
     User,
     now_ms,
+    sha256,
 )
 
 from .base import PICTURE, Contract, edit, find_all, free_name, ids_of, together
@@ -89,6 +91,45 @@ class UsersContract(Contract):
                     storage.users.register("Other", other, "a hash")
                 assert refusal.value.field == "email"
         assert len(storage.users.ids()) == len(spellings)
+
+    def test_address_has_one_stored_form(self, storage, subtests):
+        """It is in ASCII by IDNA 2008. The stored address of an earlier version stays as it is."""
+        for name, stored, spellings in (
+            ("Ada", "x@xn--bcher-kva.example", ("x@BÜCHER.example", "x@bücher\u3002example")),
+            ("Bob", "x@xn--strae-oqa.example", ("x@straße.example", "x@XN--STRAE-OQA.example")),
+            ("Cleo", "x@strasse.example", ("X@Strasse.example", "x@strasse\uff0eexample")),
+        ):
+            user = storage.users.register(name, spellings[0], "a hash")
+            assert user.email.lower() == stored
+            for each in (stored, *spellings):
+                with subtests.test(ascii(each)), pytest.raises(EmailTaken):
+                    assert storage.users.find_by_login(each) == user
+                    storage.users.register("Other", each, "a hash")
+        for user_id, old, spellings in (
+            (70, "y@Bücher.example", ("y@bücher.example", "y@xn--bcher-kva.example")),
+            (71, "y@bu\u0308ch.example", ("y@büch\u3002example", "y@XN--bch-hoa.example")),
+            (72, "y@büch\u3002test", ("y@büch\u3002test",)),
+            (73, "y@[", ("y@[", "Y@[")),
+        ):
+            user = User(user_id, f"Player {user_id}", old, "a hash", email_verified=True)
+            storage.users.insert(user)
+            for each in spellings:
+                with subtests.test(ascii(each)):
+                    assert storage.users.find_by_login(each) == storage.users.read(user_id) == user
+        for taken in ("y@bücher.example", "y@xn--bcher-kva.example", "y@BÜCH.example"):
+            with subtests.test(taken=taken), pytest.raises(EmailTaken):
+                storage.users.register("Other", taken, "a hash")
+            with subtests.test(changed=taken), pytest.raises(EmailTaken):
+                storage.users.change_email(73, taken)
+        changed = storage.users.change_email(70, "y@bücher.example", verified=True)
+        assert changed.email == "y@xn--bcher-kva.example"
+        assert find_all(storage, "y@bücher.example", changed.email) == [changed] * 2
+        storage.users.change_email(70, "z@bücher.example")
+        kept = FormerEmail(sha256("w@bücher.example"), 70, now_ms() + 9999, now_ms())
+        storage.users.former_emails.put(kept)  # as an earlier version did
+        for taken in ("y@bücher.example", "w@BÜCHER.example"):
+            with subtests.test(kept=taken), pytest.raises(EmailTaken):
+                storage.users.register("Other", taken, "a hash")
 
     def test_unknown_login_is_not_found(self, storage, ada):
         unknown = ("", " ", "Bob", "1", "@", "ada@", "Ada@example.net", "a" * 9999)

@@ -192,11 +192,12 @@ def respond_silently(reply: Reply, auth_request: AuthorizationRequest) -> Respon
         player = signed_in_player()
         if must_sign_in(player, auth_request):
             raise AuthorizationError("login_required", "the player has to sign in")
-        if not reply.client.admits(player):
-            raise AuthorizationError("access_denied", "the app is not for this player")
         grant = player.consents.get(reply.client.id)
         if not may_skip_consent(reply.client, grant, auth_request):
             raise AuthorizationError("consent_required", "the player has to allow this")
+        # Later: the player's groups are nobody's business before consent.
+        if not reply.client.admits(player):
+            raise AuthorizationError("access_denied", "the app is not for this player")
         return respond_to_client(reply, code=issue_code(player, grant, auth_request))
     except AuthorizationError as error:
         return respond_with_error(reply, error)
@@ -578,14 +579,17 @@ def decide_game(client_id: str) -> JsonResponse:
     """
     try:
         player, client, auth_request = read_game_request(client_id)
-        if not client.admits(player):
-            raise AuthorizationError("access_denied", "the game is not for this player")
         remembers_consent = client.remembers_consent(client.game_url)
         grant = player.consents.get(client_id) if remembers_consent else None
-        if request.form.get("decision") == "allow":
-            grant = save_consent(player.id, auth_request, remembered=True)
-        if grant is None or not auth_request.asked_consent <= set(grant.scope):
+        is_covered = grant is not None and auth_request.asked_consent <= set(grant.scope)
+        is_allowed = request.form.get("decision") == "allow"
+        if not is_covered and not is_allowed:
             return message_to_game(200, error=True, message="consent_required")
+        # Later, and with the answer to Cancel: a game learns of no group that it is not allowed to.
+        if not client.admits(player):
+            raise AuthorizationError("access_denied", "the game is not for this player")
+        if is_allowed:
+            grant = save_consent(player.id, auth_request, remembered=True)
         code = issue_code(player, grant, auth_request)
         return message_to_game(200, error=False, code=code)
     except AuthorizationError as error:

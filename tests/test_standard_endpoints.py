@@ -6,7 +6,7 @@ import pytest
 from conftest import PASSWORD, Browser, Program
 
 from identity.passwords import hash_password
-from storage.records import ADMINISTRATOR, MODERATOR, sha256
+from storage.records import ADMINISTRATOR, MODERATOR, Grant, sha256
 
 CALLBACK = "https://forum.example/callback"
 SITE = "http://localhost"
@@ -239,15 +239,27 @@ def test_program_for_a_group_is_refused_to_others(store, register, open_browser,
     assert (page.status_code, page.location) == (403, None)  # also after consent
 
 
-def test_player_of_no_group_can_be_let_in_to_no_game(store, adas_browser):
+def test_player_of_no_group_is_let_in_to_no_game(store, adas_browser, ada):
+    """The dialog comes first; after *Allow* the game is told what it is told after *Cancel*."""
     client, _ = store.clients.register(
         "Chess", [], None, game_url="https://chess.example/", only_groups=["moderators"]
     )
-    page = adas_browser.get(f"/play/{client.id}")
-    signed = page.text.partition('data-request="')[2].partition('"')[0]
-    form = {"request": signed, "decision": "allow"}
-    answer = adas_browser.post(f"/play/{client.id}/authorize", data=form)
-    assert (answer.status_code, answer.json["message"]) == (403, "access_denied")
+
+    def ask(**fields: str) -> tuple[int, str]:
+        page = adas_browser.get(f"/play/{client.id}")
+        signed = page.text.partition('data-request="')[2].partition('"')[0]
+        form = {"request": signed, **fields}
+        answer = adas_browser.post(f"/play/{client.id}/authorize", data=form)
+        return answer.status_code, answer.json["message"]
+
+    assert ask() == ask(decision="deny") == ask(scope="userinfo join") == (200, "consent_required")
+    assert ask(decision="allow") == (403, "access_denied")
+    assert store.users.read(ada.id).grants == {}
+    for scope, answer in ((["userinfo"], (403, "access_denied")), ([], (200, "consent_required"))):
+        with store.users.edit(ada.id) as user:
+            user.grants = {client.id: Grant("a grant", scope, 1)}
+        assert ask() == answer
+        assert ask(scope="userinfo join") == (200, "consent_required")
 
 
 def test_consent_page_shows_role_and_flairs(store, forum, adas_browser, ada):

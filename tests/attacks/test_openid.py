@@ -15,11 +15,12 @@ from forms import hidden_field, is_signed_in, parse
 
 from identity.openid_keys import add_key, signing_key
 from identity.signing import decode_base64
-from storage.records import MODERATOR, PLAYER, Suspension
+from storage.records import MODERATOR, PLAYER, Grant, Suspension
 
 BYE = "https://forum.example/bye?from=here"
 FRAME = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
 SILENT = {"scope": "openid", "prompt": "none"}
+GROUPS = ([], ["players", "moderators"], ["moderators"])  # of apps; Ada is in none of the last
 REFUSED = ("invalid_request", 400)  # of a hint, by `send_hint`
 ERROR_PAGE = (400, None)  # status and location
 
@@ -237,6 +238,32 @@ def test_player_who_may_no_longer_sign_in_gets_nothing(
     assert asked.status_code == (303 if end == "group taken away" else 400)  # sign in, or an error
     assert send_hint(staff, bobs_browser, hint) == ("login_required", 200)
     assert send_hint(staff, adas_browser, hint) == (error, 200)
+
+
+def test_app_learns_no_group_before_consent(store, register, adas_browser, ada, subtests):
+    """RFC 9700 2.3: with `prompt=none`, at the top level, in a popup and for a wider scope."""
+    apps = [register(f"https://{len(groups)}.example/in", only_groups=groups) for groups in GROUPS]
+
+    def ask(scope: str, **more: str) -> list[str]:
+        return [ask_silently(each, adas_browser, scope=scope, **more) for each in apps]
+
+    def set_consent(*scope: str) -> None:
+        with store.users.edit(ada.id) as user:
+            user.grants = {each.id: Grant("a grant", list(scope), 1) for each in apps if scope}
+
+    same, told = ["consent_required"] * 3, [None, None, "access_denied"]
+    for given, asked, errors in (
+        *(([], "openid", same), (["userinfo"], "openid email", same)),
+        *((["email"], "openid", same), (["userinfo"], "openid groups", same)),
+        *((["userinfo"], "openid", told), (["userinfo", "groups"], "openid groups", told)),
+    ):
+        set_consent(*given)
+        with subtests.test(given=given, asked=asked):
+            assert ask(asked) == ask(asked, max_age="999") == errors
+    set_consent()
+    popups = [each.link(**SILENT, response_mode="web_message") for each in apps]
+    for page in map(adas_browser.get, popups):
+        assert "consent_required" in page.text and "access_denied" not in page.text
 
 
 # -- prompt=none, prompt=login, and requests by POST ----------------------------------------------

@@ -25,6 +25,7 @@ from storage.errors import NoSuchUser, StorageError
 from storage.records import Session, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
+BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
@@ -136,11 +137,17 @@ def start_session(
     acts = Acts(get_storage(), Actor(user.id))
     if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False
+    kept = {name: value for name, value in session.items() if name == BROWSER}
     session.clear()
-    session.update(user=user.id, id=entry.id)
+    session.update(kept, user=user.id, id=entry.id)
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True
+
+
+def browser_id() -> str:
+    """Return the random id of this browser, which its cookie keeps from now on."""
+    return session.setdefault(BROWSER, secrets.token_urlsafe(12))
 
 
 def end_session() -> None:

@@ -10,7 +10,7 @@ from identity.formatting import DATE, format_time
 from identity.passwords import verify_password_with_limits
 from identity.reauthentication import find_asked, find_login_hint
 from identity.recovery import is_recovery_code
-from identity.sessions import end_session, local_address, signed_in_player, start_session
+from identity.sessions import BROWSER, end_session, local_address, signed_in_player, start_session
 from pages import forms
 from pages.games import find_game_beside
 from pages.passkey_card import own_rp_id
@@ -106,7 +106,9 @@ def complete_sign_in(
     if not use_up():
         raise forms.FormRefused({"form": WRONG}, 403)
     if only and session.get("user") != user.id:
+        browser = session[BROWSER]
         end_session()  # of the other player in this browser
+        session[BROWSER] = browser  # which the app has asked
     # An app that always asks for the password must not push out the sessions of other browsers.
     if not start_session(user, password, replaced=session.get("id") if only else None):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)

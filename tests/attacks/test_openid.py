@@ -309,9 +309,9 @@ def test_silent_request_redirects_to_registered_addresses_only(store, forum, bro
     assert browser.get(forum.link(**SILENT)).status_code == 400
 
 
-def ask_again(program, browser) -> str:
+def ask_again(program, browser, **parameters: str) -> str:
     """Return the address that a request with prompt=login leads to after the sign-in."""
-    asked = browser.get(program.link(scope="openid", prompt="login"))
+    asked = browser.get(program.link(scope="openid", **parameters or {"prompt": "login"}))
     return hidden_field(browser.get(asked.location), "next")
 
 
@@ -340,6 +340,28 @@ def test_other_session_does_not_satisfy_prompt_login(
     assert not is_asked(adas_browser, own)
     clock.shift(601)
     assert is_asked(adas_browser, own)
+
+
+def test_what_another_browser_was_asked_satisfies_nothing(
+    forum, adas_browser, bobs_browser, open_browser, clock, subtests
+):
+    """OpenID Connect Core 3.1.2.1: a session in a browser that was left open asks once more."""
+    guest, adas_other = open_browser(), open_browser()
+    hint, _ = sign_in_to(forum, adas_browser)
+    adas_other.sign_in()
+    clock.shift(100)
+    for asked in ({"prompt": "login"}, {"max_age": "0"}, {"id_token_hint": hint, "max_age": "1"}):
+        own = ask_again(forum, adas_browser, **asked)
+        others = [ask_again(forum, each, **asked) for each in (guest, bobs_browser, adas_other)]
+        clock.shift(5)
+        assert adas_browser.get(adas_browser.sign_in(next=own).location).status_code == 303
+        clock.shift(5)
+        with subtests.test(list(asked)):
+            for address in others:
+                assert is_asked(adas_browser, address), address
+                page = adas_browser.get("/sign-in", query_string={"next": address})
+                assert page.status_code == 303  # it names nobody who was asked elsewhere
+            assert not is_asked(adas_browser, own)
 
 
 def test_request_by_post_is_a_redirect_and_never_a_decision(forum, adas_browser):

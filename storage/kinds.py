@@ -8,7 +8,7 @@ are there is added to them at the next start; another meaning of a key needs ano
 
 from collections.abc import Callable, Iterator
 
-from storage import names, rules
+from storage import client_rules, names, rules
 from storage.errors import (
     EmailTaken,
     HandleTaken,
@@ -162,19 +162,6 @@ def _awaits_listing(client: Client) -> str | None:
     return "waiting" if client.is_game and not is_decided else None
 
 
-def _client_rules(client: Client) -> Rules:
-    return {
-        "name": names.check_client_name,
-        "secret_sha256": lambda secret: rules.check_secret_hash(secret, client.public),
-        "redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
-        "game_url": rules.check_game_url,
-        "description": rules.check_description,
-        "post_logout_redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
-        "only_groups": rules.check_groups,
-        "device": lambda device: rules.check_device(device, client.public),
-    }
-
-
 CLIENTS = Kind(
     "clients",
     "client",
@@ -188,11 +175,8 @@ CLIENTS = Kind(
         Index("queue", _awaits_listing, {"game_url", "listed", "declined", "disabled"}),
         Index("used", lambda c: hour_of(c.used) if c.used else None, {"used"}),
     ),
-    rules=_client_rules,
-    must_hold=lambda client: {
-        field: _client_rules(client)[field]
-        for field in ("secret_sha256", "redirect_uris", "game_url", "post_logout_redirect_uris")
-    },
+    rules=client_rules.new_rules,
+    must_hold=client_rules.kept_rules,
     fixed=frozenset({"id", "public"}),
     problems=lambda client: rules.check_times({"created": client.created}),
     cached=True,

@@ -162,6 +162,10 @@ def _awaits_listing(client: Client) -> str | None:
     return "waiting" if client.is_game and not is_decided else None
 
 
+def _signs_out(client: Client) -> str | None:
+    return "returns" if client.post_logout_redirect_uris else None
+
+
 CLIENTS = Kind(
     "clients",
     "client",
@@ -174,6 +178,7 @@ CLIENTS = Kind(
         Index("games", _shelf, {"game_url", "listed"}),
         Index("queue", _awaits_listing, {"game_url", "listed", "declined", "disabled"}),
         Index("used", lambda c: hour_of(c.used) if c.used else None, {"used"}),
+        Index("logout", _signs_out, {"post_logout_redirect_uris"}),
     ),
     rules=client_rules.new_rules,
     must_hold=client_rules.kept_rules,

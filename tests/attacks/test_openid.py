@@ -15,7 +15,7 @@ from forms import hidden_field, is_signed_in, parse
 
 from identity.openid_keys import add_key, signing_key
 from identity.signing import decode_base64
-from storage.records import MODERATOR, PLAYER, Grant, Suspension
+from storage.records import ADMINISTRATOR, MODERATOR, PLAYER, Grant, Suspension
 
 BYE = "https://forum.example/bye?from=here"
 FRAME = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
@@ -174,29 +174,76 @@ def test_token_is_valid_for_its_own_client_and_purpose(forum, register, adas_bro
 # -- signing out because a program asks -----------------------------------------------------------
 
 
-def test_unregistered_post_logout_address_is_an_error_page(store, forum, register, adas_browser):
-    """RFC 9700 4.1.3: it matches exactly, and is the client's own."""
+def test_unregistered_post_logout_address_is_not_used(store, forum, register, adas_browser):
+    """RFC 9700 4.1.3: it matches exactly, and is the client's own. The player signs out even so."""
     wiki = register("https://wiki.example/in", post_logout_redirect_uris=["https://wiki.example/"])
     (hint, _), (of_wiki, _) = (sign_in_to(each, adas_browser) for each in (forum, wiki))
-    others = (f"{BYE}&more", f"{BYE}#", f" {BYE}", BYE[:-1], BYE[6:], "/", "x", [BYE, BYE])
+    others = (f"{BYE}&more", f"{BYE}#", f" {BYE}", BYE[:-1], BYE[6:], "/", "x")
     others += (forum.redirect_uri, BYE.replace("/bye", ".evil.example/"), "https://wiki.example/")
+    others += ("javascript:alert(1)", "https://forum.example\n/bye")
+
+    def check_signed_out(*asked: dict) -> None:
+        for query in asked:
+            page = adas_browser.get("/oauth/logout", query_string=query)
+            if "id_token_hint" not in query:
+                assert (page.status_code, page.location, is_signed_in(adas_browser)) == still
+                page = adas_browser.post("/oauth/logout/confirm", data=query)
+            assert (page.status_code, page.location, is_signed_in(adas_browser)) == gone, query
+            assert [each["href"] for each in parse(page).select("main a")] == ["/"]
+            assert page.headers["Content-Security-Policy"].endswith("form-action 'self'")
+            adas_browser.sign_in()
+
+    still, gone = (200, None, True), (200, None, False)
     own, by_hint = {"post_logout_redirect_uri": BYE}, {"id_token_hint": hint}
-    asked = [own | {"client_id": wiki.id}, own | {"id_token_hint": of_wiki}]
-    asked += [own | by_hint | {"client_id": each} for each in (wiki.id, "x")]
+    check_signed_out(own | {"client_id": wiki.id}, own | {"id_token_hint": of_wiki})
     wrong = [{"post_logout_redirect_uri": each} for each in others]
-    asked += [each | more for each in wrong for more in (by_hint, {"client_id": forum.id})]
-    for query in asked:
-        assert log_out(adas_browser, **query) == ERROR_PAGE, query
-        if "id_token_hint" not in query:
-            answer = adas_browser.post("/oauth/logout/confirm", data=query)
-            assert (answer.status_code, answer.location) == ERROR_PAGE, query
+    check_signed_out(*(each | by_hint for each in wrong))
+    check_signed_out(*(each | {"client_id": forum.id} for each in wrong))
+    malformed = [own | by_hint | {"client_id": each} for each in (wiki.id, "x")]
+    malformed += [{"post_logout_redirect_uri": [BYE, BYE]} | by_hint]
+    assert {log_out(adas_browser, **each) for each in malformed} == {ERROR_PAGE}
     with store.clients.edit(forum.id) as client:
         client.disabled = True
-    assert log_out(adas_browser, **own, **by_hint) == ERROR_PAGE
-    assert log_out(adas_browser, **own) == (200, None)  # nobody says whose the address is
-    assert is_signed_in(adas_browser)
-    answer = adas_browser.post("/oauth/logout/confirm", data=own)
-    assert (answer.status_code, answer.location) == (200, None)
+    check_signed_out(own | by_hint, own | {"client_id": forum.id}, own)
+
+
+def test_address_of_one_client_alone_is_a_link(store, forum, register, adas_browser, open_browser):
+    """Programs that send nothing else (Grafana): the page names the way back, and takes nobody."""
+    query = {"post_logout_redirect_uri": BYE, "state": "s&t"}
+    page = adas_browser.get("/oauth/logout", query_string=query)
+    form = {each["name"]: each["value"] for each in parse(page).select("main form input")}
+    assert (page.status_code, form.items() >= query.items()) == (200, True)
+
+    def link_of(browser) -> list[str]:
+        page = browser.post("/oauth/logout/confirm", data=form)
+        assert (page.status_code, page.location, is_signed_in(browser)) == (200, None, False)
+        return [each["href"] for each in parse(page).select("main a")]
+
+    assert link_of(adas_browser) == link_of(open_browser()) == [f"{BYE}&state=s%26t"]
+    twin = register("https://twin.example/in", post_logout_redirect_uris=["https://x.y/", BYE])
+    assert link_of(open_browser()) == ["/"]
+    with store.clients.edit(twin.id) as client:
+        client.disabled = True
+    assert link_of(open_browser()) == [f"{BYE}&state=s%26t"]
+    with store.clients.edit(forum.id) as client:
+        client.post_logout_redirect_uris = ["https://x.y/"]
+    assert link_of(open_browser()) == ["/"]
+
+
+def test_unregistered_address_is_shown_to_those_who_manage_the_app(store, forum, adas_browser, ada):
+    query = {"post_logout_redirect_uri": f"{BYE}<b>", "client_id": forum.id}
+    by_hint = query | {"id_token_hint": sign_in_to(forum, adas_browser)[0]}
+    for level, uris in ((PLAYER, []), (ADMINISTRATOR, [f"{BYE}<b>", BYE])):
+        with store.users.edit(ada.id) as user:
+            user.mod_level = level
+        pages = [
+            adas_browser.get("/oauth/logout", query_string=query),
+            adas_browser.post("/oauth/logout/confirm", data=query),
+            adas_browser.sign_in() and adas_browser.get("/oauth/logout", query_string=by_hint),
+        ]
+        for page in pages:
+            assert [each.text for each in parse(page).select("main code")] == uris
+        adas_browser.sign_in()
 
 
 def test_link_alone_signs_nobody_out(forum, adas_browser, bobs_browser, open_browser):

@@ -7,7 +7,6 @@ is asked twice.
 """
 
 from typing import NamedTuple
-from urllib.parse import urlencode
 
 from flask import request, session
 from itsdangerous import BadSignature
@@ -57,13 +56,15 @@ def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> boo
 
 def address_after_sign_in(player: User | None, auth_request: AuthorizationRequest) -> str:
     """Return the address of this request, with ASKED if a page has to ask for the password."""
-    parameters = [each for each in request.args.items(multi=True) if each[0] != ASKED]
+    # As it was sent: encoded anew, some characters of `state` are three times as long.
+    sent = request.query_string.decode().split("&")
+    parameters = [each for each in sent if not each.startswith(f"{ASKED}=")]
     user_id = auth_request.hinted_id or (player and player.id)
     if user_id or LOGIN in auth_request.prompts or auth_request.max_age is not None:
         session_id = player and session["id"]
         asked = Asked(auth_request.client_id, user_id, session_id, now_ms(), browser_id())
-        parameters.append((ASKED, serializer(OF_BROWSER).dumps(asked)))
-    return f"{request.path}?{urlencode(parameters)}"
+        parameters.append(f"{ASKED}={serializer(OF_BROWSER).dumps(asked)}")
+    return f"{request.path}?{'&'.join(parameters)}"
 
 
 def find_asked(address: str) -> Asked | None:

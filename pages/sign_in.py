@@ -10,7 +10,7 @@ from identity.formatting import DATE, format_time
 from identity.passwords import verify_password_with_limits
 from identity.reauthentication import find_asked, find_login_hint
 from identity.recovery import is_recovery_code
-from identity.sessions import BROWSER, end_session, local_address, signed_in_player, start_session
+from identity.sessions import BROWSER, end_session, next_address, signed_in_player, start_session
 from pages import forms
 from pages.games import find_game_beside
 from pages.passkey_card import own_rp_id
@@ -29,7 +29,7 @@ sign_in = Blueprint("sign_in", __name__)
 @sign_in.get("/sign-in")
 def show_sign_in() -> Response | tuple:
     """Show the sign-in form; `next` is where it leads."""
-    leads_to = local_address(request.args.get("next", ""))
+    leads_to = next_address()
     if signed_in_player() and is_enough(leads_to):
         return redirect(leads_to, 303)
     return sign_in_page(leads_to, {})
@@ -61,7 +61,7 @@ def find_only_player(leads_to: str) -> User | None:
 
 
 @sign_in.post("/sign-in")
-@forms.form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
+@forms.form_view(lambda: (next_address(),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     name, password = request.form.get("name", "").strip(), request.form.get("password", "")
@@ -120,4 +120,4 @@ def complete_sign_in(
 def sign_out() -> Response:
     """End this session and redirect to `next`."""
     end_session()
-    return redirect(local_address(request.form.get("next", "")), 303)
+    return redirect(next_address(), 303)

@@ -18,7 +18,7 @@ BLOCKED_PORTS |= {95, 101, 102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123
 BLOCKED_PORTS |= {143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548}
 BLOCKED_PORTS |= {554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659}
 BLOCKED_PORTS |= {4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
-WILDCARD = re.compile(r"\*(?=/|$)")
+WILDCARD = re.compile(r"[/\w*]\*(?=/|$)")
 IN_NUMBERS = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # WHATWG URL 3.5: an IPv4 address
 HOST_LENGTH, LABEL_LENGTH = 253, 63  # characters (RFC 1035 2.3.4)
 A_LABEL = "xn--"  # RFC 5890 2.3.2.1

@@ -300,6 +300,7 @@ def test_new_redirect_uri_is_one_that_browsers_open(subtests):
             "https://a/",
         ),
         *("https://a.example/;x=[1],(2)*!@", "https://a.example/?to=*", "https://0x.a.example/"),
+        "https://a.example/a;b=(c),$!*",
     ]
     refused = [
         *rows("port 0", "https://a.example:0/", "http://127.0.0.1:0/cb", "https://a.example:000/"),

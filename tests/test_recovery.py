@@ -364,7 +364,7 @@ def sign_in_by(ada, visit, deliver, clock):
 def test_what_an_app_sends_comes_back_unchanged(
     store, ada, open_browser, register, visit, sign_in_by, subtests, way
 ):
-    """RFC 6749 4.1.2, of any length that a server takes, whichever pages are between."""
+    """RFC 9700 4.7.1, of any length that a server takes, whichever pages are between."""
     forum = register("https://forum.example/in")
     for number, state in enumerate(STATES):
         browser = open_browser()
@@ -386,7 +386,7 @@ def test_what_an_app_sends_comes_back_unchanged(
 
 
 def test_what_cannot_be_given_back_is_refused(store, ada, open_browser, register, subtests):
-    """It would be another text for the app, or be cut off."""
+    """RFC 9700 4.7.1: it would be another text for the app, or be cut off."""
     forum, browser = register("https://forum.example/in"), open_browser()
     for state in ("%FF", "%ED%A0%80", "a%C3", "x" * 8000):
         with subtests.test(state[:20]):

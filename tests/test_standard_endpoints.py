@@ -264,7 +264,7 @@ def test_program_for_a_group_is_refused_to_others(store, register, open_browser,
 
 
 def test_player_of_no_group_is_let_in_to_no_game(store, adas_browser, ada):
-    """The dialog comes first; after *Allow* the game is told what it is told after *Cancel*."""
+    """RFC 9700 2.3: the dialog comes first. The game is told the same as after *Cancel*."""
     client, _ = store.clients.register(
         "Chess", [], None, game_url="https://chess.example/", only_groups=["moderators"]
     )

@@ -208,7 +208,7 @@ def test_unregistered_post_logout_address_is_not_used(store, forum, register, ad
 
 
 def test_address_of_one_client_alone_is_a_link(store, forum, register, adas_browser, open_browser):
-    """Programs that send nothing else (Grafana): the page names the way back, and takes nobody."""
+    """RFC 9700 4.11.2. Programs that send nothing else (Grafana) get a link, and no redirect."""
     query = {"post_logout_redirect_uri": BYE, "state": "s&t"}
     page = adas_browser.get("/oauth/logout", query_string=query)
     form = {each["name"]: each["value"] for each in parse(page).select("main form input")}

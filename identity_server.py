@@ -131,6 +131,7 @@ CODES_A_MINUTE = 60  # for one player
 BATCH_IDS = 100  # players in one look-up
 BATCH_QUERY_LIMIT = 4096  # bytes
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
+MALFORMED_VERIFIER = "code_verifier is not 43 to 128 of the characters A-Z a-z 0-9 - . _ ~"
 
 server = Blueprint("identity_server", __name__)
 api_views = ApiViews()
@@ -192,11 +193,12 @@ def respond_silently(reply: Reply, auth_request: AuthorizationRequest) -> Respon
         player = signed_in_player()
         if must_sign_in(player, auth_request):
             raise AuthorizationError("login_required", "the player has to sign in")
-        if not reply.client.admits(player):
-            raise AuthorizationError("access_denied", "the app is not for this player")
         grant = player.consents.get(reply.client.id)
         if not may_skip_consent(reply.client, grant, auth_request):
             raise AuthorizationError("consent_required", "the player has to allow this")
+        # Later: the player's groups are nobody's business before consent.
+        if not reply.client.admits(player):
+            raise AuthorizationError("access_denied", "the app is not for this player")
         return respond_to_client(reply, code=issue_code(player, grant, auth_request))
     except AuthorizationError as error:
         return respond_with_error(reply, error)
@@ -471,6 +473,8 @@ def require_own_code(code: AuthorizationCode, client: Client, form: dict[str, st
         raise InvalidGrant("code_verifier was sent, but no code_challenge before")
     if code.code_challenge is not None and "code_verifier" not in form:
         raise InvalidGrant("code_verifier is missing")
+    if code.code_challenge is not None and not CODE_VERIFIER.fullmatch(form["code_verifier"]):
+        raise InvalidGrant(MALFORMED_VERIFIER)
     if not has_right_verifier(form, code):
         raise InvalidGrant("code_verifier does not match the code_challenge")
 
@@ -512,9 +516,7 @@ def whois(api_request: ApiRequest) -> JsonResponse:
     send one that another game was given.
     """
     claims, user = read_token_holder(api_request, read_bearer_token(api_request))
-    asked_by = [value for name, value in api_request.query if name == "client_id"]
-    if asked_by and asked_by != [claims["client"]]:
-        raise TokenRefused("invalid_token", "this access token was issued to another client")
+    require_asked_client(claims, api_request.query)
     body = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         body["pfpTimestamp"] = user.pfp_timestamp
@@ -527,19 +529,35 @@ def whois(api_request: ApiRequest) -> JsonResponse:
 @api_views.route("GET", "/oauth/userinfo", any_origin=True, sent_header="Authorization")
 @api_views.route("POST", "/oauth/userinfo", any_origin=True, sent_header="Authorization")
 def userinfo(api_request: ApiRequest) -> JsonResponse:
-    """Return who gave this access token, as claims (OpenID Connect Core 5.3)."""
-    claims, user = read_token_holder(api_request, read_sent_token(api_request))
+    """Return who gave this access token, as claims (OpenID Connect Core 5.3).
+
+    A `client_id`, in the query or the form, is compared as that of whois.
+    """
+    form = read_sent_form(api_request)
+    claims, user = read_token_holder(api_request, read_sent_token(api_request, form))
+    require_asked_client(claims, [*api_request.query, *form])
     body = {"sub": str(user.id), "id": user.id}
     body |= profile_claims(user, api_request.storage, api_request.base_url)
     return JsonResponse(body | scope_claims(user, claims["scope"], api_request.mail), NO_STORE)
 
 
-def read_sent_token(api_request: ApiRequest) -> str:
-    """Return the token in the header or the form (RFC 6750 2.2). Raises HTTPException."""
+def require_asked_client(claims: dict, parameters: list[tuple[str, str]]) -> None:
+    """Raise TokenRefused for a token of another client than the `client_id` that is sent."""
+    asked_by = [value for name, value in parameters if name == "client_id"]
+    if asked_by and asked_by != [claims["client"]]:
+        raise TokenRefused("invalid_token", "this access token was issued to another client")
+
+
+def read_sent_form(api_request: ApiRequest) -> list[tuple[str, str]]:
+    """Return the parameters in the form of a POST, none without one. Raises HTTPException."""
     environ = api_request.environ
     is_form = environ.get("CONTENT_TYPE", "").startswith(FORM_TYPE)
     is_sent = is_form and environ["REQUEST_METHOD"] == "POST"
-    form = read_form_parameters(api_request) if is_sent else []
+    return read_form_parameters(api_request) if is_sent else []
+
+
+def read_sent_token(api_request: ApiRequest, form: list[tuple[str, str]]) -> str:
+    """Return the token in the header or the form (RFC 6750 2.2). Raises HTTPException."""
     sent = [value for name, value in form if name == "access_token"]
     if not sent:
         return read_bearer_token(api_request)
@@ -578,14 +596,17 @@ def decide_game(client_id: str) -> JsonResponse:
     """
     try:
         player, client, auth_request = read_game_request(client_id)
-        if not client.admits(player):
-            raise AuthorizationError("access_denied", "the game is not for this player")
         remembers_consent = client.remembers_consent(client.game_url)
         grant = player.consents.get(client_id) if remembers_consent else None
-        if request.form.get("decision") == "allow":
-            grant = save_consent(player.id, auth_request, remembered=True)
-        if grant is None or not auth_request.asked_consent <= set(grant.scope):
+        is_covered = grant is not None and auth_request.asked_consent <= set(grant.scope)
+        is_allowed = request.form.get("decision") == "allow"
+        if not is_covered and not is_allowed:
             return message_to_game(200, error=True, message="consent_required")
+        # Later, and with the answer to Cancel: a game learns of no group that it is not allowed to.
+        if not client.admits(player):
+            raise AuthorizationError("access_denied", "the game is not for this player")
+        if is_allowed:
+            grant = save_consent(player.id, auth_request, remembered=True)
         code = issue_code(player, grant, auth_request)
         return message_to_game(200, error=False, code=code)
     except AuthorizationError as error:

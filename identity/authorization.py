@@ -14,7 +14,7 @@ from werkzeug.exceptions import BadRequest
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES, find_tester_uri
 from identity.openid import BadHint, is_on, read_hint
-from identity.sessions import signed_in_player
+from identity.sessions import PLAIN, signed_in_player
 from storage.errors import NoSuchClient
 from storage.records import Client
 from storage.rules import has_origin
@@ -90,8 +90,8 @@ class AuthorizationRequest:
             "code_challenge": self.code_challenge,
             "code_challenge_method": self.code_challenge and "S256",
         }
-        query = urlencode({name: each for name, each in parameters.items() if each is not None})
-        return f"/oauth/authorize?{query}"
+        sent = {name: each for name, each in parameters.items() if each is not None}
+        return f"/oauth/authorize?{urlencode(sent, safe=f'{PLAIN}=')}"
 
 
 class Reply(NamedTuple):

@@ -1,7 +1,7 @@
 """Checks that refuse a request before its view runs: the host, the sender, the query."""
 
 import re
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from flask import Response, abort, current_app, request
 
@@ -20,6 +20,7 @@ ANY_HOST_ALLOWED = "/healthz"
 FOR_ANY_SITE = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
 FOR_ANY_SITE += ("/oauth/token", "/oauth/device", "/oauth/userinfo", "/oauth/keys")
 PICTURE = re.compile("/users/[^/]*/picture")
+GIVEN_BACK = (b"state=", b"nonce=")
 # A download leaves the page where it is, so that one page could follow this link again and again.
 DOWNLOAD = "/account/export"
 
@@ -96,9 +97,15 @@ def is_request_by_post() -> bool:
 
 
 def refuse_undecodable_queries() -> None:
-    """Refuse a query that is not UTF-8: Werkzeug raises an error wherever it is read."""
+    """Refuse a query that is not UTF-8: Werkzeug raises an error wherever it is read.
+
+    It would change what is encoded of it, of which a client gets back what it sent.
+    """
+    sent = request.query_string
+    given_back = b"&".join(each for each in sent.split(b"&") if each.startswith(GIVEN_BACK))
     try:
-        request.query_string.decode()
+        sent.decode()
+        unquote_to_bytes(given_back).decode()
     except UnicodeDecodeError:
         abort(400, "The query of this address is not UTF-8.")
 

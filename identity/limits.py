@@ -13,7 +13,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from identity.context import get_storage
 from storage import Storage
 from storage.contract import ATTEMPTS_WINDOW
-from storage.errors import TooManyAttempts
+from storage.errors import StorageFailed, TooManyAttempts
 from storage.records import Attempt
 
 HASHES_RUNNING = HASHES_WAITING = 2  # in a worker; each takes 32 MiB and a third of a second
@@ -102,6 +102,15 @@ def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attem
         refund_attempts(store, counted)
         raise
     return counted
+
+
+def count_guest(kind: str, limit: int) -> None:
+    """Count a request of this address that needs no account. Raises TooManyAttempts.
+
+    Where it cannot be counted, as on a full disk, it goes on: nothing is saved by it.
+    """
+    with contextlib.suppress(StorageFailed):
+        count_attempts(get_storage(), limits_of_address(request.remote_addr, kind, limit))
 
 
 def refund_attempts(store: Storage, counted: list[Attempt]) -> None:

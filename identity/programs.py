@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from identity.settings import RESOURCES
+from storage.client_rules import check_opens
 from storage.records import Client
 from storage.rules import check_redirect_uri, check_redirect_uris, origin_of, refuse
 
@@ -58,7 +59,7 @@ def find_pages() -> dict[str, str]:
 def find_program(name: str, address: str) -> Program:
     """Return a program that is to be registered, at its address. Raises InvalidField."""
     refuse("program", None if name in find_pages() else f"Choose one of {', '.join(find_pages())}.")
-    refuse("address", check_redirect_uri(address))
+    refuse("address", check_redirect_uri(address) or check_opens(address))
     path = urlsplit(address).path.rstrip("/")
     program = read_page(find_pages()[name], f"{origin_of(address)}{path}")
     refuse("address", check_redirect_uris(program.uris["redirect_uris"]))  # they may be too long

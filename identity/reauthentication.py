@@ -2,22 +2,24 @@
 
 An app may want the password again (`prompt=login`), a sign-in that is not older than `max_age`, or
 the player of an ID token (`id_token_hint`). The request then gets a parameter `asked`, which is
-signed and says so. A session that began after it satisfies the request: nobody is asked twice.
+signed and says so. A session that began after it in the same browser satisfies the request: nobody
+is asked twice.
 """
 
 from typing import NamedTuple
-from urllib.parse import urlencode
 
 from flask import request, session
 from itsdangerous import BadSignature
 
 from identity.authorization import LOGIN, AuthorizationRequest
 from identity.oauth import pending_parameters
+from identity.sessions import BROWSER, browser_id
 from identity.signing import serializer
 from storage.records import CLOCK_TOLERANCE, User, now_ms
 
 ASKED = "asked"  # the parameter
 ASKED_MAX_AGE = 600  # seconds
+OF_BROWSER = "asked of a browser"  # the purpose of its signature
 
 
 class Asked(NamedTuple):
@@ -27,6 +29,7 @@ class Asked(NamedTuple):
     user_id: int | None  # nobody else may sign in; None: anyone, because nobody was signed in
     session_id: str | None  # of the session that is not enough
     time: int  # milliseconds
+    browser: str  # nobody passes with what another one was asked
 
 
 def session_start(player: User) -> int:
@@ -53,16 +56,19 @@ def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> boo
 
 def address_after_sign_in(player: User | None, auth_request: AuthorizationRequest) -> str:
     """Return the address of this request, with ASKED if a page has to ask for the password."""
-    parameters = [each for each in request.args.items(multi=True) if each[0] != ASKED]
+    # As it was sent: encoded anew, some characters of `state` are three times as long.
+    sent = request.query_string.decode().split("&")
+    parameters = [each for each in sent if not each.startswith(f"{ASKED}=")]
     user_id = auth_request.hinted_id or (player and player.id)
     if user_id or LOGIN in auth_request.prompts or auth_request.max_age is not None:
-        asked = Asked(auth_request.client_id, user_id, player and session["id"], now_ms())
-        parameters.append((ASKED, serializer(ASKED).dumps(asked)))
-    return f"{request.path}?{urlencode(parameters)}"
+        session_id = player and session["id"]
+        asked = Asked(auth_request.client_id, user_id, session_id, now_ms(), browser_id())
+        parameters.append(f"{ASKED}={serializer(OF_BROWSER).dumps(asked)}")
+    return f"{request.path}?{'&'.join(parameters)}"
 
 
 def find_asked(address: str) -> Asked | None:
-    """Return what the authorization request at an address of this server asks, or None."""
+    """Return what the authorization request at an address asks of this browser, or None."""
     return _read(pending_parameters(address).getlist(ASKED))
 
 
@@ -72,7 +78,10 @@ def find_login_hint(address: str) -> str:
 
 
 def _read(values: list[str]) -> Asked | None:
+    if not values:
+        return None
     try:
-        return Asked(*serializer(ASKED).loads("".join(values), ASKED_MAX_AGE)) if values else None
+        asked = Asked(*serializer(OF_BROWSER).loads("".join(values), ASKED_MAX_AGE))
     except BadSignature:
         return None
+    return asked if asked.browser == session.get(BROWSER) else None

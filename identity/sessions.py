@@ -7,6 +7,7 @@ entry ends the session, wherever the cookie was copied to.
 import re
 import secrets
 from datetime import timedelta
+from urllib.parse import quote
 
 from flask import Flask, Request, abort, current_app, g, redirect, request, session, url_for
 from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
@@ -20,11 +21,15 @@ from identity.formatting import HOUR, MINUTE
 from identity.letters import note_browser
 from identity.limits import client_address, password_place
 from identity.passwords import hash_password, needs_rehash
+from identity.responses import LONGEST_ADDRESS
 from identity.signing import serializer
 from storage.errors import NoSuchUser, StorageError
 from storage.records import Session, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
+BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
+NEXT_LENGTH = LONGEST_ADDRESS - 100  # characters; the others are for the path of a page
+PLAIN = "!$'()*,/:;?@"  # what a value in a query may have unencoded (RFC 3986 3.4)
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
@@ -105,7 +110,9 @@ def _note_use(user_id: int, entry: Session) -> None:
 def redirect_to_sign_in(leads_to: str | None = None) -> Response:
     """Return a redirect to the sign-in page, which leads back to this address, or to another."""
     leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
-    return redirect(url_for("sign_in.show_sign_in", next=leads_to), 303)
+    if len(leads_to) > NEXT_LENGTH:
+        abort(400, "This request is too long. Tell the app's developer.")
+    return redirect(f"{url_for('sign_in.show_sign_in')}?{query_to(leads_to)}", 303)
 
 
 def require_player() -> User:
@@ -136,11 +143,17 @@ def start_session(
     acts = Acts(get_storage(), Actor(user.id))
     if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False
+    kept = {name: value for name, value in session.items() if name == BROWSER}
     session.clear()
-    session.update(user=user.id, id=entry.id)
+    session.update(kept, user=user.id, id=entry.id)
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True
+
+
+def browser_id() -> str:
+    """Return the random id of this browser, which its cookie keeps from now on."""
+    return session.setdefault(BROWSER, secrets.token_urlsafe(12))
 
 
 def end_session() -> None:
@@ -161,6 +174,27 @@ def local_address(text: str) -> str:
     """Return `text` if it is a path on this server to redirect to, else "/"."""
     # Browsers read "//host" and "/\host" as another host, and drop tabs and line ends.
     return text if re.fullmatch(r"/(?![/\\])[^\x00-\x1f\x7f]*", text) else "/"
+
+
+def query_to(leads_to: str, plain: str = PLAIN) -> str:
+    """Return the query of a page that leads to an address, as `next_in_query` reads it.
+
+    An app's `state` may be as long as the address of a request may be, which cannot have it encoded
+    once more: it stands at the end of the query as it is then.
+    """
+    query = f"next={quote(leads_to, safe=plain)}"
+    return query if len(query) <= NEXT_LENGTH else f"then={leads_to}"
+
+
+def next_in_query() -> str:
+    """Return where the page of this request leads, as `local_address`."""
+    _, is_plain, rest = f"&{request.query_string.decode()}".partition("&then=")
+    return local_address(rest if is_plain else request.args.get("next", ""))
+
+
+def next_address() -> str:
+    """Return where the form of this request leads, or else its page."""
+    return local_address(request.form["next"]) if "next" in request.form else next_in_query()
 
 
 def describe_browser(user_agent: str) -> str:

@@ -22,16 +22,11 @@ from pages.players import format_ago
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
 from pages.uploads import read_images
+from storage.client_rules import check_new_uris, check_opens
 from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_client_name
 from storage.records import Client, User
-from storage.rules import (
-    USER_ID,
-    check_description,
-    check_groups,
-    check_redirect_uris,
-    warn_unencrypted,
-)
+from storage.rules import USER_ID, check_description, check_groups, warn_unencrypted
 
 CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
@@ -160,15 +155,30 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     is_somewhere = redirect_uris or game_url or fields["device"]
     nowhere = None if is_somewhere else NOWHERE_PUBLIC if public else NOWHERE
+    problems = problems_of_addresses(fields, public, client)
+    problems["redirect_uris"] = problems.get("redirect_uris") or nowhere
     forms.refuse_problems(
+        **problems,
         name=check_name(player, fields["name"], client and client.name),
-        redirect_uris=check_redirect_uris(redirect_uris, public) or nowhere,
-        post_logout_redirect_uris=check_redirect_uris(fields["post_logout_redirect_uris"], public),
-        game_url=game_url and check_game(game_url, base_url()),
         description=check_description(fields["description"]),
         flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
     )
     return fields
+
+
+def problems_of_addresses(
+    fields: dict, public: bool, client: Client | None
+) -> dict[str, str | None]:
+    """Return the problems of the URIs and the game URL of a form.
+
+    What the client has already is not checked by newer rules, which would lock other fields.
+    """
+    changed = {each for each in fields if fields[each] != getattr(client, each, None)}
+    problems = {each: check_new_uris(fields[each], public) for each in changed.intersection(URIS)}
+    if url := fields["game_url"]:
+        unopened = check_opens(url) if "game_url" in changed else None
+        problems["game_url"] = check_game(url, base_url()) or unopened
+    return problems
 
 
 # -- one client ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from identity.limits import (
     AttemptLimit,
     client_address,
     count_attempts,
+    count_guest,
     limits_of_address,
     refund_attempts,
 )
@@ -32,6 +33,7 @@ from storage.errors import CodeSpent, NoSuchCode, StorageFailed
 from storage.records import Client, DeviceRequest, User, now_ms
 
 WRONG_CODES = 10  # an hour, of a player and from an address
+QR_CODES = 100  # for an address in ATTEMPTS_WINDOW; it starts as many requests
 NOT_A_CODE = "Type the eight letters that your device shows."
 UNKNOWN = "We don't know this code. Compare it with your device, or start again there."
 EXPIRED = "This code has expired. Start again on your device."
@@ -168,6 +170,7 @@ def show_qr() -> Response:
     user_code = flow.parse_user_code(request.args.get("user_code", ""))
     if user_code is None or not flow.has_qr():
         abort(404)
+    count_guest("QR code for", QR_CODES)
     import segno  # takes a tenth of a second
 
     image = io.BytesIO()

@@ -48,13 +48,18 @@ def picture(size: str, file_name: str) -> Response:
     """Return a profile picture. In production nginx serves the folder, with these headers."""
     if not PICTURE_FILE.fullmatch(file_name):
         abort(404)
-    try:
-        content, modified = get_storage().pictures.read(size, file_name)
-    except NoSuchPicture:
-        abort(404)
+    content, modified = read_picture(size, file_name)
     etag = f"{int(modified):x}-{len(content):x}"  # as nginx does
     # A file with a timestamp in its name never changes: a new picture has another address.
     return send_image(content, etag, LASTING if "-" in file_name else "no-cache", modified)
+
+
+def read_picture(size: str, file_name: str) -> tuple[bytes, float]:
+    """Return a picture, and when it was modified in seconds since 1970. Raises NotFound."""
+    try:
+        return get_storage().pictures.read(size, file_name)
+    except NoSuchPicture:
+        abort(404)
 
 
 def send_image(content: bytes, etag: str, caching: str, modified: float | None = None) -> Response:
@@ -103,12 +108,14 @@ def cover_address(client: Client, size: str) -> str:
 
 @files.get("/users/<user_id>/picture")
 def current_picture(user_id: str) -> Response:
-    """Redirect to a player's picture of now: this address stays, so that programs can keep it."""
+    """Return a player's picture of now: this address stays, so that programs can keep it."""
     if not USER_ID.fullmatch(user_id):
         abort(404)
-    address = picture_address(get_storage().users.read(int(user_id)), "large")
-    headers = {**FOR_GAMES, "Cache-Control": "public, max-age=300"}  # seconds
-    return Response(status=302, headers={"Location": address, **headers})
+    user = get_storage().users.read(int(user_id))
+    content, modified = read_picture("large", user.picture_file)
+    # Not by its time alone: the next picture may be older, or of the same second.
+    etag = f"{user.pfp_timestamp}-{int(modified):x}-{len(content):x}"
+    return send_image(content, etag, "public, max-age=300")  # seconds
 
 
 @files.get("/static/<file_name>")

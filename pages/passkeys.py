@@ -30,7 +30,7 @@ from identity.passkeys import (
 )
 from identity.recovery import RecoveryActs, count_codes
 from identity.responses import NO_STORE
-from identity.sessions import describe_browser, local_address, signed_in_player
+from identity.sessions import describe_browser, next_address, signed_in_player
 from pages import forms
 from pages.moderation import actor_of
 from pages.passkey_card import own_rp_id
@@ -208,13 +208,13 @@ def offer_request() -> tuple[dict, dict]:
     Any passkey will do, but the player of this session confirms with one of their own.
     """
     player, rp_id = signed_in_player(), own_rp_id()
-    confirms = player is not None and is_enough(local_address(request.form.get("next", "")))
+    confirms = player is not None and is_enough(next_address())
     allowed = passkeys_of(get_storage(), player.id, rp_id) if confirms else []
     return request_options(allowed, issue_challenge("sign-in"), rp_id), NO_STORE
 
 
 @passkeys.post("/sign-in/passkey")
-@forms.form_view(lambda: (local_address(request.form.get("next", "")),), message)
+@forms.form_view(lambda: (next_address(),), message)
 def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
     """Sign in by a `credential`, which is JSON, and return `next` as JSON.
 

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response
 
 from identity.context import get_storage
 from identity.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
+from identity.limits import count_guest
 from identity.presence import game_shown, games_played, is_playing
 from identity.rights import may_see_hidden
 from identity.sessions import require_player, signed_in_player
@@ -22,6 +23,7 @@ from storage.rules import HOST, USER_ID
 
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
+GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
 SEARCH_SHOWN = 60  # characters of a search that found nothing
 FLAIRS_SHOWN = 40  # the others after a press
 GAMES_SHOWN = 6  # that a player played recently
@@ -44,6 +46,8 @@ players = Blueprint("players", __name__)
 def show_players() -> str:
     """Show a page of the players whose names begin with `q`, behind or before a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
+    if viewer is None:
+        count_guest("list for", GUEST_PAGES)
     prefix = unique_key(search)
     summary = f"Who plays on {current_app.config['SITE_NAME']}."
     preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())

@@ -19,11 +19,12 @@ from identity.links import (
     is_right_code,
 )
 from identity.passwords import clear_wrong_passwords
-from identity.sessions import require_player, signed_in_player
+from identity.sessions import next_address, query_to, require_player, signed_in_player
 from pages import forms
 from pages.moderation import actor_of
 from pages.rendering import render_page
 from pages.security import read_new_password, set_new_password
+from pages.welcome import welcome_address
 from storage.addresses import check_email, normal_email
 from storage.errors import TooManyAttempts
 from storage.records import FormerEmail, User
@@ -59,9 +60,16 @@ def recovery_page(problems: dict[str, str]) -> str:
     """Return the page where a letter is asked for, or the code of one is typed."""
     is_asking = "again" in request.args or (problems and request.path == "/recover")
     asked = None if is_asking else find_asked(PASSWORD)
-    email = request.form.get("email", "")
+    leads_to = next_address()
     return render_page(
-        "recover.html", None, asked=asked, mail=mail_is_on(), email=email, problems=problems
+        "recover.html",
+        None,
+        asked=asked,
+        mail=mail_is_on(),
+        email=request.form.get("email", ""),
+        next=leads_to,
+        next_query=None if leads_to == "/" else query_to(leads_to),
+        problems=problems,
     )
 
 
@@ -81,7 +89,8 @@ def ask_for_letter() -> Response:
         problem = {"email": MAILBOX.format(wait=forms.minutes_until(error))}
         raise forms.FormRefused(problem, 429, error.retry_after) from error
     request_recovery(ask(PASSWORD, email))
-    return redirect("/recover", 303)
+    leads_to = next_address()
+    return redirect("/recover" if leads_to == "/" else f"/recover?{query_to(leads_to)}", 303)
 
 
 def find_target() -> tuple[str]:
@@ -115,6 +124,7 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
         refusal=refusal,
         user_name=found.user.name if found else "",
         link=link,
+        next=next_address(),
         needs_code=bool(found) and needs_code(found),
         email=way_back and way_back[0],
         problems=problems,
@@ -126,8 +136,8 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
 def take_new_password(link: str) -> Response | str:
     """Set the `new_password` of the player whom a `link` or the `code` of a letter names.
 
-    Without a new password the page asks for one. Wrong passwords from this address count no longer:
-    they may be why there is a link.
+    Without a new password the page asks for one. `next` is where it leads. Wrong passwords from
+    this address count no longer: they may be why there is a link.
     """
     found, way_back = read_link(link) if link else (None, None)
     if link and (found is None or found.user.suspended):
@@ -146,7 +156,9 @@ def take_new_password(link: str) -> Response | str:
         email_acts_of(user).take_back(user.id, *way_back)
     clear_wrong_passwords(*user.logins)
     notify(get_storage().users.read(user.id), "password")  # whose address may be another one now
-    return forms.redirect_with_notice("Password set. You are signed in.", "/account")
+    leads_to = next_address()
+    done = "/account" if leads_to == "/" else welcome_address(leads_to)  # no form leads to an app
+    return forms.redirect_with_notice("Password set. You are signed in.", done)
 
 
 def read_user_by_code(found: Link | None) -> User:

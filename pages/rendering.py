@@ -14,6 +14,7 @@ from identity.naming import name_owner
 from identity.oauth import JOIN, find_pending_authorization, redirect_targets
 from identity.reports import count_waiting
 from identity.responses import security_policy
+from identity.sessions import query_to
 from identity.stamps import issue_stamp
 from pages.files import cover_address, picture_address
 from storage.errors import StorageError
@@ -158,6 +159,7 @@ def render_guest_page(
     """
     client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
     client_name = client and client.name
-    page = render_page(template, None, next=leads_to, client_name=client_name, **values)
+    values |= {"next": leads_to, "next_query": query_to(leads_to), "client_name": client_name}
+    page = render_page(template, None, **values)
     targets = redirect_targets(redirect_uri) if client else ""
     return page, security_policy(form_targets=targets, connects=connects)

@@ -11,7 +11,7 @@ from identity.passwords import verify_password_with_limits
 from identity.pasted import unwrap
 from identity.reauthentication import find_asked, find_login_hint
 from identity.recovery import is_recovery_code
-from identity.sessions import end_session, local_address, signed_in_player, start_session
+from identity.sessions import BROWSER, end_session, next_address, signed_in_player, start_session
 from pages import forms
 from pages.games import find_game_beside
 from pages.passkey_card import own_rp_id
@@ -30,7 +30,7 @@ sign_in = Blueprint("sign_in", __name__)
 @sign_in.get("/sign-in")
 def show_sign_in() -> Response | tuple:
     """Show the sign-in form; `next` is where it leads."""
-    leads_to = local_address(request.args.get("next", ""))
+    leads_to = next_address()
     if signed_in_player() and is_enough(leads_to):
         return redirect(leads_to, 303)
     return sign_in_page(leads_to, {})
@@ -62,7 +62,7 @@ def find_only_player(leads_to: str) -> User | None:
 
 
 @sign_in.post("/sign-in")
-@forms.form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
+@forms.form_view(lambda: (next_address(),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     name, password = unwrap(request.form.get("name", "")), request.form.get("password", "")
@@ -107,7 +107,9 @@ def complete_sign_in(
     if not use_up():
         raise forms.FormRefused({"form": WRONG}, 403)
     if only and session.get("user") != user.id:
+        browser = session[BROWSER]
         end_session()  # of the other player in this browser
+        session[BROWSER] = browser  # which the app has asked
     # An app that always asks for the password must not push out the sessions of other browsers.
     if not start_session(user, password, replaced=session.get("id") if only else None):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
@@ -119,4 +121,4 @@ def complete_sign_in(
 def sign_out() -> Response:
     """End this session and redirect to `next`."""
     end_session()
-    return redirect(local_address(request.form.get("next", "")), 303)
+    return redirect(next_address(), 303)

@@ -2,7 +2,7 @@
 
 from urllib.parse import urlencode
 
-from flask import Blueprint, current_app, redirect, request, session, url_for
+from flask import Blueprint, current_app, redirect, request, session
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
@@ -15,7 +15,7 @@ from identity.links import is_first_account_invite
 from identity.outbox import announce
 from identity.passwords import hash_password
 from identity.pasted import find_secret
-from identity.sessions import local_address, signed_in_player, start_session
+from identity.sessions import next_address, query_to, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.games import find_game_beside
@@ -40,7 +40,7 @@ def show_sign_up() -> Response | tuple:
     player, invite = signed_in_player(), read_invite(request.args)
     if player is None:
         return sign_up_page(request.args, get_storage().users.is_new(), {})
-    leads_to = local_address(request.args.get("next", ""))
+    leads_to = next_address()
     return show_invitation(player, invite, leads_to) if invite else redirect(leads_to, 303)
 
 
@@ -60,7 +60,7 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
 
 def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tuple[str, dict]:
     """Return the sign-up page, with all that was typed except the password, and its headers."""
-    invite, leads_to = read_invite(fields), local_address(fields.get("next", ""))
+    invite, leads_to = read_invite(fields), next_address()
     refusal = refusal_of_sign_up(invite, first)
     asks_invite = bool(refusal) and not first and current_app.config["SIGN_UP"] == "invite"
     if asks_invite and invite:
@@ -87,12 +87,12 @@ def create_account(form: MultiDict, first: bool) -> Response:
         raise forms.FormRefused({}, 403)  # the page says why
     user = add_account(form, first)
     announce(get_storage(), "player", f"New player: {user.name}.", f"/users/{user.id}")
-    leads_to = local_address(form.get("next", ""))
+    leads_to = next_address()
     try:
         start_session(user, normal_password(form["password"]))
     except (Busy, StorageFailed):  # the account is saved, only the session failed
         session.clear()  # another player may have been signed in here
-        address = url_for("sign_in.show_sign_in", next=leads_to)
+        address = f"/sign-in?{query_to(leads_to)}"
         return forms.redirect_with_notice("Account created. Sign in to continue.", address)
     ask_confirmation(user)
     if first and current_app.config["SIGN_UP"] == "invite":

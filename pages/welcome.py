@@ -3,7 +3,6 @@
 import functools
 import re
 from collections import Counter
-from urllib.parse import urlencode
 
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
@@ -11,7 +10,7 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.naming import name_owner
 from identity.oauth import find_pending_authorization
-from identity.sessions import local_address, require_player
+from identity.sessions import next_in_query, query_to, require_player
 from pages.forms import FormRefused, form_view, pop_notice
 from pages.games import GAMES_SHOWN, find_game, is_playable
 from pages.moderation import acts_of
@@ -28,13 +27,13 @@ welcome = Blueprint("welcome", __name__)
 
 def welcome_address(leads_to: str, step: str = "") -> str:
     """Return the address of a step; the last one leads to an address of this server."""
-    query = "" if leads_to in NOWHERE else f"?{urlencode({'next': leads_to})}"
+    query = "" if leads_to in NOWHERE else f"?{query_to(leads_to, plain='')}"
     return f"/welcome{step and '/'}{step}{query}"
 
 
 def find_visitor() -> tuple[User, str]:
     """Return the signed-in player, and where the last step leads."""
-    leads_to = local_address(request.args.get("next", ""))
+    leads_to = next_in_query()
     return require_player(), "/" if leads_to in NOWHERE else leads_to
 
 
@@ -51,6 +50,7 @@ def show_welcome() -> str:
         client=client,
         owner=client and name_owner(get_storage(), client),
         next=leads_to,
+        picture=welcome_address(leads_to, "picture"),
         notice=pop_notice(),
     )
 

@@ -9,6 +9,7 @@ function takeSecret() {
   if (!form) return; // the page of an earlier link
   history.replaceState(null, "", location.pathname); // it stays in no list of visited pages
   form.elements.link.value = secret;
+  takeNext(form.elements.next);
   form.querySelector("[data-paste]").hidden = true;
   form.querySelector("[data-opened]").hidden = false;
   form.closest("details")?.replaceWith(form);
@@ -16,5 +17,28 @@ function takeSecret() {
   form.querySelector("button").focus();
 }
 
+// Who came from an app goes back to it. The page that asked for the letter says where, and the link opens another tab.
+const NEXT = "next"; // the key in localStorage of an address, and when it was kept
+const NEXT_KEPT = 3_600_000; // milliseconds, as long as the link works
+
+function stored() {
+  try {
+    return localStorage;
+  } catch {
+    return null; // the player allows no storage: then a link leads to the account
+  }
+}
+
+function keepNext() {
+  const field = document.querySelector("form[data-link]")?.elements.next;
+  if (field && !location.hash) stored()?.setItem(NEXT, JSON.stringify([field.value, Date.now()]));
+}
+
+function takeNext(field) {
+  const [next, since] = JSON.parse(stored()?.getItem(NEXT) ?? "[]");
+  if (field && Date.now() - since < NEXT_KEPT) field.value = next;
+}
+
+keepNext();
 takeSecret();
 addEventListener("hashchange", takeSecret); // a link that was pasted into the address bar of this page

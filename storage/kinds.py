@@ -8,7 +8,7 @@ are there is added to them at the next start; another meaning of a key needs ano
 
 from collections.abc import Callable, Iterator
 
-from storage import addresses, names, rules
+from storage import addresses, client_rules, names, rules
 from storage.errors import (
     EmailTaken,
     HandleTaken,
@@ -159,17 +159,8 @@ def _awaits_listing(client: Client) -> str | None:
     return "waiting" if client.is_game and not is_decided else None
 
 
-def _client_rules(client: Client) -> Rules:
-    return {
-        "name": names.check_client_name,
-        "secret_sha256": lambda secret: rules.check_secret_hash(secret, client.public),
-        "redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
-        "game_url": rules.check_game_url,
-        "description": rules.check_description,
-        "post_logout_redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
-        "only_groups": rules.check_groups,
-        "device": lambda device: rules.check_device(device, client.public),
-    }
+def _signs_out(client: Client) -> str | None:
+    return "returns" if client.post_logout_redirect_uris else None
 
 
 CLIENTS = Kind(
@@ -184,12 +175,10 @@ CLIENTS = Kind(
         Index("games", _shelf, {"game_url", "listed"}),
         Index("queue", _awaits_listing, {"game_url", "listed", "declined", "disabled"}),
         Index("used", lambda c: hour_of(c.used) if c.used else None, {"used"}),
+        Index("logout", _signs_out, {"post_logout_redirect_uris"}),
     ),
-    rules=_client_rules,
-    must_hold=lambda client: {
-        field: _client_rules(client)[field]
-        for field in ("secret_sha256", "redirect_uris", "game_url", "post_logout_redirect_uris")
-    },
+    rules=client_rules.new_rules,
+    must_hold=client_rules.kept_rules,
     fixed=frozenset({"id", "public"}),
     problems=lambda client: rules.check_times({"created": client.created}),
     cached=True,

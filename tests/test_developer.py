@@ -148,9 +148,9 @@ def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, a
 
 REFUSED = {
     "name": ["", "x" * 61],
-    "redirect_uris": ["", f"{CALLBACK}\nftp://space.example/"],
-    "post_logout_redirect_uris": [f"{CALLBACK}\nhttps://game.example/#left"],
-    "game_url": ["http://localhost/game", TAKEN],
+    "redirect_uris": ["", f"{CALLBACK}\nftp://space.example/", "https://a..b/"],
+    "post_logout_redirect_uris": [f"{CALLBACK}\nhttps://game.example/#left", f"{CALLBACK}/*"],
+    "game_url": ["http://localhost/game", "https://space.example:6000/", TAKEN],
     "description": ["two\nlines"],
 }
 
@@ -172,6 +172,25 @@ def test_refused_field_shows_a_problem_and_keeps_the_input(
                 element = parse(page).find(id=name)
                 assert element.get("value", element.text.strip()) == sent.get(name, "")
             assert all_clients(store) == before
+
+
+def test_address_that_no_browser_opens_keeps_nobody_from_other_changes(
+    store, adas_browser, ada, monkeypatch
+):
+    """The app is from before that rule."""
+    old = {"game_url": "https://space.example:0/", "redirect_uris": f"{CALLBACK}/*"}
+    with monkeypatch.context() as before:
+        before.setattr("storage.client_rules.check_opens", lambda uri: None)
+        client, _ = store.clients.register(
+            "Old", [old["redirect_uris"]], ada.id, game_url=old["game_url"]
+        )
+    form, path = FORM | old, f"/developer/{client.id}"
+    assert adas_browser.post(path, data=form | {"description": "Rocks."}).status_code == 303
+    assert store.clients.read(client.id).description == "Rocks."
+    assert "Rocks." in adas_browser.get(path).text  # and the notice
+    for changed in ({"game_url": "https://a..b/"}, {"redirect_uris": "http://127.0.0.1:0/"}):
+        page = adas_browser.post(path, data=form | changed)
+        assert (page.status_code, list(problems_of(page))) == (400, list(changed))
 
 
 def test_origin_of_another_app_is_freed_by_administrator(store, adas_browser, ada, bob):

@@ -22,6 +22,7 @@ SAMPLES = {
     "users.suspended": lambda: User(1, "Ada", "", "", suspension=Suspension(None, 5, "", 9)),
     "clients": lambda: Client("c" * 24, "Chess", "", [], owner_id=1, used=5, **GAME),
     "clients.queue": lambda: Client("c" * 24, "Chess", "", [], game_url=GAME["game_url"]),
+    "clients.logout": lambda: Client("c" * 24, "Wiki", "", [], post_logout_redirect_uris=["x"]),
     "invites": lambda: Invite("0" * 64, 5, "f" * 64),
     "user_notes": lambda: Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
     "outbox": lambda: Message("0" * 15 + "-00000000", "chat", "player", "", 5, 6),

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import pytest
 from forms import ANOTHER, PASSWORD, from_address, is_signed_in, sign_up
 
+import pages.device
+import pages.players
 from identity import limits
 
 QUARTER_HOUR, DAY = 900, 86_400  # seconds
@@ -109,6 +111,30 @@ def test_rate_limit_per_address(guest, clock, faults, subtests, limit):
         for name, (network, _, _) in NETWORKS.items():
             with subtests.test(name, status=status):
                 assert limit.send(guest, network.format(0)).status_code == status
+
+
+def test_guests_have_a_limit_where_they_need_no_account(
+    guest, ada, program, faults, monkeypatch, subtests
+):
+    """Members have none for the list. A code for a picture that is none is not counted."""
+    monkeypatch.setattr(pages.players, "GUEST_PAGES", 3)
+    monkeypatch.setattr(pages.device, "QR_CODES", 3)
+    for path, wrong in (
+        ("/players?q=a", "/players/nobody"),
+        ("/oauth/device/qr?user_code=BCDF-GHJK", "/oauth/device/qr?user_code=x"),
+    ):
+        with subtests.test(path):
+            browser, member = guest.browser(HERE), guest.browser(HERE)
+            assert {browser.get(wrong).status_code for _ in range(4)} == {404}
+            assert [browser.get(path).status_code for _ in range(4)] == [200] * 3 + [429]
+            refused = browser.get(path)
+            assert refused.status_code == 429 and 0 < int(refused.headers["Retry-After"]) <= 1800
+            assert guest.browser(ELSEWHERE).get(path).status_code == 200
+            member.sign_in("Ada", PASSWORD)
+            # Pages of other sites may load a QR code: it must not tell who is signed in.
+            assert member.get(path).status_code == (200 if "players" in path else 429)
+    faults.refuse_saves("attempts")
+    assert guest.browser("192.0.2.3").get("/players").status_code == 200
 
 
 def test_right_password_keeps_the_count_of_failures(guest, bob):

@@ -2,11 +2,12 @@
 
 import functools
 import json
+from urllib.parse import parse_qs
 
 import pytest
 from authenticator import add_passkey, use_passkey
 from conftest import PASSWORD, Browser
-from forms import parse, problems_of, text_of
+from forms import hidden_field, parse, problems_of, text_of
 from mail_server import code_in, link_in, text_of_letter
 
 from identity import letters, links
@@ -315,6 +316,102 @@ def test_link_of_a_moderator_works_anywhere_also_without_mail(make_app, tmp_path
     assert browser.get("/confirm").status_code == 404
     page = Browser(app, app.response_class).get("/sign-in")
     assert "Ask an administrator" in page.text and "/recover" not in page.text
+
+
+# -- the way back to an app -----------------------------------------------------------------------
+
+# As an app may encode it: what RFC 6749 A.5 has, and all else that is UTF-8.
+STATES = [
+    "",
+    "%00",
+    "%0D%0Aa%0A",
+    "+%2B%20",
+    "%25%2526%26a%3Db%23",
+    "%F0%9F%98%80e%CC%81",
+    "a==&x=1",
+]
+STATES += ["%22%27%3C%3E", "[]{}|~!*'();", "%E2%80%A8%E2%80%AE%C2%85", "%zz%", "then=/x&next=/y"]
+STATES += ["x" * 7600, "%F0%9F%98%80" * 630, "+" * 7600, "a=" * 3800, "%26" * 2500]
+LINE_LENGTH = 8190 - len("GET  HTTP/1.1")  # characters of an address, for gunicorn and nginx
+STEPS = {  # the words of the link on the sign-in page
+    "sign in": None,
+    "sign up": "Create an account",
+    "code": "Set a new one",
+    "link": "Set a new one",
+}
+
+
+@pytest.fixture
+def visit(app):
+    """A function that returns a page in a browser, as it is sent over the network."""
+
+    def visit(browser: Browser, address: str):
+        assert len(address) <= LINE_LENGTH
+        return browser.get(address)
+
+    return visit
+
+
+@pytest.fixture
+def sign_in_by(ada, visit, deliver, clock):
+    """A function that signs in from the sign-in page, and returns the response."""
+
+    def sign_in_by(way: str, browser: Browser, page, number: int):
+        if way != "sign in":
+            links_shown = parse(page).select("main a")
+            page = visit(browser, *(a["href"] for a in links_shown if a.text == STEPS[way]))
+        field = {"next": hidden_field(page, "next")}
+        if way == "sign in":
+            return browser.sign_in(**field)
+        if way == "sign up":
+            form = {"name": f"Eva {number}", "email": "", "password": PASSWORD}
+            return browser.post("/sign-up", data=form | field)
+        clock.shift(links.LINK_MAX_AGE)  # with its limit of letters
+        deliver()
+        page = visit(browser, browser.post("/recover", data={"email": EMAIL, **field}).location)
+        field["next"], [text] = parse(page).select("[name=next]")[0]["value"], deliver()
+        proof = {"code": code_in(text)} if way == "code" else {"link": link_in(text)}
+        if way == "link":  # in a new tab, where letter_link.js fills in `next`
+            page = browser.post("/recover/password", data=proof | field)
+            field["next"] = hidden_field(page, "next")
+        return set_password(browser, **proof, **field)
+
+    return sign_in_by
+
+
+@pytest.mark.parametrize("way", STEPS)
+def test_what_an_app_sends_comes_back_unchanged(
+    store, ada, open_browser, register, visit, sign_in_by, subtests, way
+):
+    """RFC 9700 4.7.1, of any length that a server takes, whichever pages are between."""
+    forum = register("https://forum.example/in")
+    for number, state in enumerate(STATES):
+        browser = open_browser()
+        browser.environ_base["REMOTE_ADDR"] = f"10.0.0.{number}"
+        with subtests.test(state[:20]):
+            answer = visit(browser, f"{forum.link()}&state={state}")
+            answer = sign_in_by(way, browser, visit(browser, answer.location), number)
+            if answer.location.startswith("/welcome?"):
+                [link] = parse(visit(browser, answer.location)).select("main a.button:not(.second)")
+                answer = visit(browser, link["href"])
+            else:
+                answer = visit(browser, answer.location)
+            if answer.status_code == 200:
+                assert len(hidden_field(answer, "next")) <= LINE_LENGTH  # for another account
+                answer = browser.decide(answer)
+            assert parse_qs(f"state={state}", True)["state"] == [
+                forum.read_callback(answer)["state"]
+            ]
+
+
+def test_what_cannot_be_given_back_is_refused(store, ada, open_browser, register, subtests):
+    """RFC 9700 4.7.1: it would be another text for the app, or be cut off."""
+    forum, browser = register("https://forum.example/in"), open_browser()
+    for state in ("%FF", "%ED%A0%80", "a%C3", "x" * 8000):
+        with subtests.test(state[:20]):
+            page = browser.get(f"{forum.link()}&state={state}")
+            assert (page.status_code, page.location) == (400, None)
+    assert browser.get(f"{forum.link()}&login_hint=%E9").status_code == 303
 
 
 # -- confirming an address ------------------------------------------------------------------------

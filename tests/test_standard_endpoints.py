@@ -6,7 +6,7 @@ import pytest
 from conftest import PASSWORD, Browser, Program
 
 from identity.passwords import hash_password
-from storage.records import ADMINISTRATOR, MODERATOR, sha256
+from storage.records import ADMINISTRATOR, MODERATOR, Grant, sha256
 
 CALLBACK = "https://forum.example/callback"
 SITE = "http://localhost"
@@ -192,7 +192,7 @@ def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_
     assert answer.headers["Access-Control-Allow-Methods"] == "POST, GET, HEAD"
 
 
-def test_whois_refuses_a_token_of_another_client_if_asked(forum, adas_browser, anyone):
+def test_token_of_another_client_is_refused_if_asked(forum, adas_browser, anyone):
     token = forum.token_for(adas_browser.allow(forum))
     headers = {"Authorization": f"Bearer {token}"}
     for query, status in (
@@ -201,17 +201,41 @@ def test_whois_refuses_a_token_of_another_client_if_asked(forum, adas_browser, a
     ):
         answer = anyone.get(f"/api/oauth/whois?{query}", headers=headers)
         assert answer.status_code == status, query
+        assert anyone.get(f"/oauth/userinfo?{query}", headers=headers).status_code == status, query
+        by_form = anyone.post(f"/oauth/userinfo?{query}", data={"access_token": token})
+        assert by_form.status_code == status, query
+        named = [each.partition("=")[2] for each in query.split("&") if each]
+        in_form = {"access_token": token, "client_id": named}
+        assert anyone.post("/oauth/userinfo", data=in_form).status_code == status, query
+    refused = anyone.get("/oauth/userinfo?client_id=other", headers=headers)
+    assert (refused.json["error"], "another client" in refused.text) == ("invalid_token", True)
 
 
 def test_picture_has_an_address_that_stays(store, anyone, ada):
-    for _ in range(2):
-        answer = anyone.get("/users/1/picture", headers={"Sec-Fetch-Site": "cross-site"})
+    """Some programs follow no redirect. The pictures are of one size, and saved in one second."""
+    address, seen = "/users/1/picture", {}
+    for content in (None, b"1", b"2"):
+        if content:
+            store.pictures.save(ada.id, dict.fromkeys(("large", "medium", "small"), content))
+        answer = anyone.get(address, headers={"Sec-Fetch-Site": "cross-site"})
         timestamp = store.users.read(ada.id).pfp_timestamp
-        assert (answer.status_code, answer.location) == (302, f"/pfp/large/1-{timestamp}.webp")
+        assert (answer.status_code, answer.mimetype) == (200, "image/webp")
+        assert answer.data == anyone.get(f"/pfp/large/1-{timestamp}.webp").data
+        assert answer.data == content or content is None
         assert answer.headers["Cache-Control"] == "public, max-age=300"
-        store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        for etag in (*seen, answer.headers["ETag"]):
+            again = anyone.get(address, headers={"If-None-Match": etag})
+            assert (again.status_code, again.data) == (
+                (200, answer.data) if etag in seen else (304, b"")
+            )
+        seen[answer.headers["ETag"]] = content
+        assert "Last-Modified" not in answer.headers
+    assert anyone.get(address, headers={"Range": "bytes=0-0"}).status_code == 206
+    assert anyone.head(address).data == b""
     store.users.delete(ada.id)
-    for user_id in ("1", "2", "01", "٣", "9" * 400):
+    for user_id in ("1", "2", "01", "٣", "9" * 400, "1-2", "../1", "1.webp", "%2e%2e", "1%00"):
         assert anyone.get(f"/users/{user_id}/picture").status_code == 404
 
 
@@ -239,15 +263,27 @@ def test_program_for_a_group_is_refused_to_others(store, register, open_browser,
     assert (page.status_code, page.location) == (403, None)  # also after consent
 
 
-def test_player_of_no_group_can_be_let_in_to_no_game(store, adas_browser):
+def test_player_of_no_group_is_let_in_to_no_game(store, adas_browser, ada):
+    """RFC 9700 2.3: the dialog comes first. The game is told the same as after *Cancel*."""
     client, _ = store.clients.register(
         "Chess", [], None, game_url="https://chess.example/", only_groups=["moderators"]
     )
-    page = adas_browser.get(f"/play/{client.id}")
-    signed = page.text.partition('data-request="')[2].partition('"')[0]
-    form = {"request": signed, "decision": "allow"}
-    answer = adas_browser.post(f"/play/{client.id}/authorize", data=form)
-    assert (answer.status_code, answer.json["message"]) == (403, "access_denied")
+
+    def ask(**fields: str) -> tuple[int, str]:
+        page = adas_browser.get(f"/play/{client.id}")
+        signed = page.text.partition('data-request="')[2].partition('"')[0]
+        form = {"request": signed, **fields}
+        answer = adas_browser.post(f"/play/{client.id}/authorize", data=form)
+        return answer.status_code, answer.json["message"]
+
+    assert ask() == ask(decision="deny") == ask(scope="userinfo join") == (200, "consent_required")
+    assert ask(decision="allow") == (403, "access_denied")
+    assert store.users.read(ada.id).grants == {}
+    for scope, answer in ((["userinfo"], (403, "access_denied")), ([], (200, "consent_required"))):
+        with store.users.edit(ada.id) as user:
+            user.grants = {client.id: Grant("a grant", scope, 1)}
+        assert ask() == answer
+        assert ask(scope="userinfo join") == (200, "consent_required")
 
 
 def test_consent_page_shows_role_and_flairs(store, forum, adas_browser, ada):

@@ -12,6 +12,7 @@ import pytest
 from identity.look import check_welcome
 from identity.settings import SettingError, read_settings
 from storage.addresses import ascii_email, check_email, login_key, normal_email
+from storage.client_rules import check_new_uris
 from storage.names import CONFUSABLES, check_client_name, check_name, normal_name, unique_key
 from storage.records import Client
 from storage.rules import (
@@ -501,6 +502,46 @@ def test_redirect_uri_rules(subtests):
         *rows("up to 2,000", "https://a.example/" + "x" * 1983),
     ]
     judge(subtests, check_redirect_uri, accepted, refused)
+
+
+def test_new_redirect_uri_is_one_that_browsers_open(subtests):
+    """WHATWG Fetch 2.10 (blocked ports) and URL 3.5 (hosts); nothing stands for other addresses."""
+    accepted = [
+        *(
+            "https://a.example:8443/cb",
+            "http://127.0.0.1:3000",
+            "http://127.1/cb",
+            "http://0x7f.1/",
+        ),
+        *("http://[::1]:8000/", "https://xn--bcher-kva.example/", "https://xn--strae-oqa.example/"),
+        *(
+            "https://a-b--c.example/",
+            f"https://{'a' * 63}.example/",
+            "https://1.example/",
+            "https://a/",
+        ),
+        *("https://a.example/;x=[1],(2)*!@", "https://a.example/?to=*", "https://0x.a.example/"),
+        "https://a.example/a;b=(c),$!*",
+    ]
+    refused = [
+        *rows("port 0", "https://a.example:0/", "http://127.0.0.1:0/cb", "https://a.example:000/"),
+        *rows("port 6000", "https://a.example:6000/", "http://[::1]:6000/"),
+        *rows("Browsers don't open port", "http://a:22/", "https://a:25/", "http://a:10080/"),
+        *rows("Browsers don't open port", "http://a:6669/", "http://a:4190/", "http://a:6679/"),
+        *rows("this host", "https://a..b/", "https://a...b:80/", f"https://{'a' * 64}.example/"),
+        *rows(
+            "this host", f"https://{'a.' * 130}example/", "https://xn--.a/", "https://xn--abc-.a/"
+        ),
+        *rows(
+            "this host", "https://256.1.1.1/", "https://1.2.3.4.5/", "https://a.1/", "http://09/"
+        ),
+        *rows("does not stand", "https://a.example/*", "https://a.example/*/cb", "https://a/cb*"),
+        *rows("does not stand", "https://a/**", "https://a/x/*?y=1", "org.example.game:/*"),
+        *rows("not a URL", "https://a.example:65536/", "https://a.example:*/"),
+        *rows("Start with", "*"),
+        *rows("host name", "https://*.a.example/", "https://.a.example/"),
+    ]
+    judge(subtests, lambda uri: check_new_uris([uri], public=uri[0] == "o"), accepted, refused)
 
 
 def split_leniently(url: str) -> SplitResult:

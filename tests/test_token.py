@@ -424,6 +424,7 @@ def test_verifier_is_43_to_128_unreserved_characters(adas_browser, program):
         code = adas_browser.allow(program, **S256 | {"code_challenge": challenge})
         answer = program.exchange(code, code_verifier=verifier)
         assert answer.status_code == (200 if verifier in right else 400)
+        assert verifier in right or "not 43 to 128 of the characters" in answer.json["message"]
 
 
 def test_verifier_without_challenge_is_400_and_keeps_the_code(program, code):

@@ -15,11 +15,12 @@ from forms import hidden_field, is_signed_in, parse
 
 from identity.openid_keys import add_key, signing_key
 from identity.signing import decode_base64
-from storage.records import MODERATOR, PLAYER, Suspension
+from storage.records import ADMINISTRATOR, MODERATOR, PLAYER, Grant, Suspension
 
 BYE = "https://forum.example/bye?from=here"
 FRAME = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
 SILENT = {"scope": "openid", "prompt": "none"}
+GROUPS = ([], ["players", "moderators"], ["moderators"])  # of apps; Ada is in none of the last
 REFUSED = ("invalid_request", 400)  # of a hint, by `send_hint`
 ERROR_PAGE = (400, None)  # status and location
 
@@ -173,29 +174,76 @@ def test_token_is_valid_for_its_own_client_and_purpose(forum, register, adas_bro
 # -- signing out because a program asks -----------------------------------------------------------
 
 
-def test_unregistered_post_logout_address_is_an_error_page(store, forum, register, adas_browser):
-    """RFC 9700 4.1.3: it matches exactly, and is the client's own."""
+def test_unregistered_post_logout_address_is_not_used(store, forum, register, adas_browser):
+    """RFC 9700 4.1.3: it matches exactly, and is the client's own. The player signs out even so."""
     wiki = register("https://wiki.example/in", post_logout_redirect_uris=["https://wiki.example/"])
     (hint, _), (of_wiki, _) = (sign_in_to(each, adas_browser) for each in (forum, wiki))
-    others = (f"{BYE}&more", f"{BYE}#", f" {BYE}", BYE[:-1], BYE[6:], "/", "x", [BYE, BYE])
+    others = (f"{BYE}&more", f"{BYE}#", f" {BYE}", BYE[:-1], BYE[6:], "/", "x")
     others += (forum.redirect_uri, BYE.replace("/bye", ".evil.example/"), "https://wiki.example/")
+    others += ("javascript:alert(1)", "https://forum.example\n/bye")
+
+    def check_signed_out(*asked: dict) -> None:
+        for query in asked:
+            page = adas_browser.get("/oauth/logout", query_string=query)
+            if "id_token_hint" not in query:
+                assert (page.status_code, page.location, is_signed_in(adas_browser)) == still
+                page = adas_browser.post("/oauth/logout/confirm", data=query)
+            assert (page.status_code, page.location, is_signed_in(adas_browser)) == gone, query
+            assert [each["href"] for each in parse(page).select("main a")] == ["/"]
+            assert page.headers["Content-Security-Policy"].endswith("form-action 'self'")
+            adas_browser.sign_in()
+
+    still, gone = (200, None, True), (200, None, False)
     own, by_hint = {"post_logout_redirect_uri": BYE}, {"id_token_hint": hint}
-    asked = [own | {"client_id": wiki.id}, own | {"id_token_hint": of_wiki}]
-    asked += [own | by_hint | {"client_id": each} for each in (wiki.id, "x")]
+    check_signed_out(own | {"client_id": wiki.id}, own | {"id_token_hint": of_wiki})
     wrong = [{"post_logout_redirect_uri": each} for each in others]
-    asked += [each | more for each in wrong for more in (by_hint, {"client_id": forum.id})]
-    for query in asked:
-        assert log_out(adas_browser, **query) == ERROR_PAGE, query
-        if "id_token_hint" not in query:
-            answer = adas_browser.post("/oauth/logout/confirm", data=query)
-            assert (answer.status_code, answer.location) == ERROR_PAGE, query
+    check_signed_out(*(each | by_hint for each in wrong))
+    check_signed_out(*(each | {"client_id": forum.id} for each in wrong))
+    malformed = [own | by_hint | {"client_id": each} for each in (wiki.id, "x")]
+    malformed += [{"post_logout_redirect_uri": [BYE, BYE]} | by_hint]
+    assert {log_out(adas_browser, **each) for each in malformed} == {ERROR_PAGE}
     with store.clients.edit(forum.id) as client:
         client.disabled = True
-    assert log_out(adas_browser, **own, **by_hint) == ERROR_PAGE
-    assert log_out(adas_browser, **own) == (200, None)  # nobody says whose the address is
-    assert is_signed_in(adas_browser)
-    answer = adas_browser.post("/oauth/logout/confirm", data=own)
-    assert (answer.status_code, answer.location) == (200, None)
+    check_signed_out(own | by_hint, own | {"client_id": forum.id}, own)
+
+
+def test_address_of_one_client_alone_is_a_link(store, forum, register, adas_browser, open_browser):
+    """RFC 9700 4.11.2. Programs that send nothing else (Grafana) get a link, and no redirect."""
+    query = {"post_logout_redirect_uri": BYE, "state": "s&t"}
+    page = adas_browser.get("/oauth/logout", query_string=query)
+    form = {each["name"]: each["value"] for each in parse(page).select("main form input")}
+    assert (page.status_code, form.items() >= query.items()) == (200, True)
+
+    def link_of(browser) -> list[str]:
+        page = browser.post("/oauth/logout/confirm", data=form)
+        assert (page.status_code, page.location, is_signed_in(browser)) == (200, None, False)
+        return [each["href"] for each in parse(page).select("main a")]
+
+    assert link_of(adas_browser) == link_of(open_browser()) == [f"{BYE}&state=s%26t"]
+    twin = register("https://twin.example/in", post_logout_redirect_uris=["https://x.y/", BYE])
+    assert link_of(open_browser()) == ["/"]
+    with store.clients.edit(twin.id) as client:
+        client.disabled = True
+    assert link_of(open_browser()) == [f"{BYE}&state=s%26t"]
+    with store.clients.edit(forum.id) as client:
+        client.post_logout_redirect_uris = ["https://x.y/"]
+    assert link_of(open_browser()) == ["/"]
+
+
+def test_unregistered_address_is_shown_to_those_who_manage_the_app(store, forum, adas_browser, ada):
+    query = {"post_logout_redirect_uri": f"{BYE}<b>", "client_id": forum.id}
+    by_hint = query | {"id_token_hint": sign_in_to(forum, adas_browser)[0]}
+    for level, uris in ((PLAYER, []), (ADMINISTRATOR, [f"{BYE}<b>", BYE])):
+        with store.users.edit(ada.id) as user:
+            user.mod_level = level
+        pages = [
+            adas_browser.get("/oauth/logout", query_string=query),
+            adas_browser.post("/oauth/logout/confirm", data=query),
+            adas_browser.sign_in() and adas_browser.get("/oauth/logout", query_string=by_hint),
+        ]
+        for page in pages:
+            assert [each.text for each in parse(page).select("main code")] == uris
+        adas_browser.sign_in()
 
 
 def test_link_alone_signs_nobody_out(forum, adas_browser, bobs_browser, open_browser):
@@ -237,6 +285,32 @@ def test_player_who_may_no_longer_sign_in_gets_nothing(
     assert asked.status_code == (303 if end == "group taken away" else 400)  # sign in, or an error
     assert send_hint(staff, bobs_browser, hint) == ("login_required", 200)
     assert send_hint(staff, adas_browser, hint) == (error, 200)
+
+
+def test_app_learns_no_group_before_consent(store, register, adas_browser, ada, subtests):
+    """RFC 9700 2.3: with `prompt=none`, at the top level, in a popup and for a wider scope."""
+    apps = [register(f"https://{len(groups)}.example/in", only_groups=groups) for groups in GROUPS]
+
+    def ask(scope: str, **more: str) -> list[str]:
+        return [ask_silently(each, adas_browser, scope=scope, **more) for each in apps]
+
+    def set_consent(*scope: str) -> None:
+        with store.users.edit(ada.id) as user:
+            user.grants = {each.id: Grant("a grant", list(scope), 1) for each in apps if scope}
+
+    same, told = ["consent_required"] * 3, [None, None, "access_denied"]
+    for given, asked, errors in (
+        *(([], "openid", same), (["userinfo"], "openid email", same)),
+        *((["email"], "openid", same), (["userinfo"], "openid groups", same)),
+        *((["userinfo"], "openid", told), (["userinfo", "groups"], "openid groups", told)),
+    ):
+        set_consent(*given)
+        with subtests.test(given=given, asked=asked):
+            assert ask(asked) == ask(asked, max_age="999") == errors
+    set_consent()
+    popups = [each.link(**SILENT, response_mode="web_message") for each in apps]
+    for page in map(adas_browser.get, popups):
+        assert "consent_required" in page.text and "access_denied" not in page.text
 
 
 # -- prompt=none, prompt=login, and requests by POST ----------------------------------------------
@@ -282,9 +356,9 @@ def test_silent_request_redirects_to_registered_addresses_only(store, forum, bro
     assert browser.get(forum.link(**SILENT)).status_code == 400
 
 
-def ask_again(program, browser) -> str:
+def ask_again(program, browser, **parameters: str) -> str:
     """Return the address that a request with prompt=login leads to after the sign-in."""
-    asked = browser.get(program.link(scope="openid", prompt="login"))
+    asked = browser.get(program.link(scope="openid", **parameters or {"prompt": "login"}))
     return hidden_field(browser.get(asked.location), "next")
 
 
@@ -313,6 +387,28 @@ def test_other_session_does_not_satisfy_prompt_login(
     assert not is_asked(adas_browser, own)
     clock.shift(601)
     assert is_asked(adas_browser, own)
+
+
+def test_what_another_browser_was_asked_satisfies_nothing(
+    forum, adas_browser, bobs_browser, open_browser, clock, subtests
+):
+    """OpenID Connect Core 3.1.2.1: a session in a browser that was left open asks once more."""
+    guest, adas_other = open_browser(), open_browser()
+    hint, _ = sign_in_to(forum, adas_browser)
+    adas_other.sign_in()
+    clock.shift(100)
+    for asked in ({"prompt": "login"}, {"max_age": "0"}, {"id_token_hint": hint, "max_age": "1"}):
+        own = ask_again(forum, adas_browser, **asked)
+        others = [ask_again(forum, each, **asked) for each in (guest, bobs_browser, adas_other)]
+        clock.shift(5)
+        assert adas_browser.get(adas_browser.sign_in(next=own).location).status_code == 303
+        clock.shift(5)
+        with subtests.test(list(asked)):
+            for address in others:
+                assert is_asked(adas_browser, address), address
+                page = adas_browser.get("/sign-in", query_string={"next": address})
+                assert page.status_code == 303  # it names nobody who was asked elsewhere
+            assert not is_asked(adas_browser, own)
 
 
 def test_request_by_post_is_a_redirect_and_never_a_decision(forum, adas_browser):

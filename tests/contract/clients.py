@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from storage import client_rules
 from storage.errors import InvalidField, NoSuchClient
 from storage.records import Client
 
@@ -68,6 +69,29 @@ class ClientsContract(Contract):
                     setattr(edited, field, value)
                 assert storage.clients.read(client.id) == client
         assert storage.clients.ids() == [client.id]
+
+    def test_address_that_no_browser_opens_stays_and_is_not_added(self, storage, monkeypatch):
+        """A record from before that rule is read, restored, and changed in its other fields."""
+        uris, port = ["https://a..b/", "https://c.example/*"], ["https://a.example:6000/"]
+        with monkeypatch.context() as before:
+            before.setattr(client_rules, "check_opens", lambda uri: None)
+            fields = {"game_url": port[0], "post_logout_redirect_uris": port}
+            old, _ = storage.clients.register("Old", uris, None, **fields)
+        with storage.clients.edit(old.id) as client:
+            client.description = "Still here."
+        changed = storage.clients.read(old.id)
+        assert (changed.redirect_uris, changed.description) == (uris, "Still here.")
+        assert changed.accepts_redirect_uri(uris[0])
+        held = storage.clients.kind.must_hold(changed).items()
+        assert [check(getattr(changed, field)) for field, check in held] == [None] * 4
+        wrong = {"redirect_uris": uris[:1], "game_url": "http://a.example:0/"}
+        for field, value in (wrong | {"post_logout_redirect_uris": uris}).items():
+            with pytest.raises(InvalidField), storage.clients.edit(old.id) as client:
+                setattr(client, field, value)
+            with pytest.raises(InvalidField):
+                storage.clients.register(
+                    **{"name": "New", "redirect_uris": [], "owner_id": None, field: value}
+                )
 
     def test_new_secret_replaces_the_old_one(self, storage, client):
         secret = storage.clients.issue_secret(client.id)

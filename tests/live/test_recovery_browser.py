@@ -76,6 +76,26 @@ def test_link_of_a_letter_sets_a_password(server, mail_server, player, browse):
     expect(page.get_by_text("Password set. You are signed in.")).to_be_visible()
 
 
+def test_link_of_a_letter_leads_back_to_where_the_sign_in_was_for(
+    server, mail_server, player, browse
+):
+    page = browse()
+    page.goto(f"{server.address}/sign-in?next=/users/1?app%3Dx")
+    page.get_by_role("link", name="Set a new one").click()
+    page.get_by_label("Email").fill(f"{player}@example.org")
+    page.get_by_role("button", name="Send the link").click()
+    expect(page.get_by_text("Look in your mailbox.")).to_be_visible()
+    tab = page.context.new_page()
+    tab.goto(link_in(letter_to(mail_server, player)))
+    tab.get_by_role("button", name="Continue").click()
+    tab.get_by_label("New password", exact=True).fill(NEW)
+    tab.get_by_role("button", name="Set password").click()
+    expect(tab.get_by_text("Password set. You are signed in.")).to_be_visible()
+    check_page(tab)
+    tab.get_by_role("link", name="Continue").click()
+    expect(tab).to_have_url(f"{server.address}/users/1?app=x")
+
+
 def test_another_device_asks_for_the_code(server, mail_server, player, browse):
     ask_for_letter(browse(), server, player)
     text, phone = letter_to(mail_server, player), browse(viewport={"width": 360, "height": 740})

@@ -58,7 +58,7 @@ def sign_in_at(synapse: str, page: Page, name: str) -> dict:
 
 
 def test_synapse_knows_handles_names_and_pictures(openid_server, synapse, browse):
-    """The picture's address in the ID token redirects to the current file."""
+    """The picture's address in the ID token is that of the current one."""
     for id, name, handle in ((1, "ada", "ada"), (2, BOB, "player2")):
         user = sign_in_at(synapse, browse(), name)
         assert (user["user_id"], user["displayname"]) == (f"@{handle}:localhost", name)

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, NamedTuple
 from storage import Storage, kinds
 from storage.encoding import decode_record, encode, stored_fields
 from storage.errors import BadFile, BadInstallation, DamagedRecord
-from storage.files import new_file, translate_os_errors
+from storage.files import input_file, output_file, translate_os_errors
 from storage.kind import Kind
 from storage.maintenance import (
     LONGEST_AUDIT_LINE,
@@ -109,7 +109,7 @@ NOT_AS_WRITTEN = (
 def backup(
     store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
-    """Pack an installation into a new file for its owner alone; return the number of players.
+    """Pack an installation into an `output_file`, new and its owner's; return how many players.
 
     No account is added or deleted while the snapshot is made; then everything goes on. `report`
     gets a line for each thing that is left out. Raises BadFile if the file exists, BadInstallation.
@@ -120,7 +120,7 @@ def backup(
         )
     with (
         translate_os_errors(),
-        new_file(path) as file,
+        output_file(path) as file,
         store.snapshot(lambda: store.audit.write("backup", by), report, progress) as snapshot,
         gzip.GzipFile("", "wb", 6, file) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
@@ -189,7 +189,7 @@ def picture_names(user: User) -> dict[str, str]:
 def restore(
     store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
-    """Load an archive into an installation without players and clients; return how many players.
+    """Load an `input_file` into an installation without players and clients; return how many.
 
     All of it is verified first. Killed at any moment it leaves an installation without players, in
     which it can be repeated, or one with all of them. Raises BadFile, BadInstallation.
@@ -199,7 +199,7 @@ def restore(
         store.audit.write("restore", by)
         store.audit.write("key drop-old", by)
 
-    with translate_os_errors(), store.load(write_audit, report) as load, open(path, "rb") as file:
+    with translate_os_errors(), input_file(path) as file, store.load(write_audit, report) as load:
         try:
             return _unpack(file, load, progress)
         except NOT_AS_WRITTEN as error:

@@ -25,7 +25,7 @@ from storage.errors import (
     StorageError,
     StorageFailed,
 )
-from storage.files import new_file, translate_os_errors
+from storage.files import output_file, translate_os_errors
 from storage.kinds import USERS
 from storage.maintenance import Progress, Report, Steps
 from storage.names import normal_name
@@ -88,12 +88,12 @@ def export_users(
     progress: Progress,
     report: Report,
 ) -> int:
-    """Write all players to a new file for its owner alone; return the number of players.
+    """Write all players to an `output_file`, new and its owner's; return the number of players.
 
     `report` gets a line for each whose record cannot be read. Raises BadFile if the file exists.
     """
     players = 0
-    with translate_os_errors(), new_file(path) as file:
+    with translate_os_errors(), output_file(path) as file:
         store.audit.write("export passwords" if with_passwords else "export", by)
         user_ids = store.users.ids()
         for user_id in Steps(progress, len(user_ids)).each(user_ids):

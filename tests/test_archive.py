@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -22,7 +23,7 @@ from archives import Members, Site, read_archive, read_archived, write_archive
 from cached_pictures import cache_pictures, generate_picture
 from contract.base import free_name
 from copying import ADA, BOB, CLEO, DORA, KEY_ID, LARGEST, PRIVATE_HALF, fill
-from test_command import Installation
+from test_command import COMMAND, Installation
 from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
@@ -569,6 +570,44 @@ def test_backup_and_restore_commands_print_counts(site, tmp_path):
     restored = installation.output("restore", "a.tar.gz", **unused)
     assert restored == "3 players restored from a.tar.gz\n"
     assert installation.output("check", **unused) == "Nothing is wrong.\n"
+
+
+@pytest.mark.live
+def test_dash_is_standard_output_or_input(site, subtests):
+    """In pipelines of the shell: what the first command says is on standard error."""
+    environment = Installation(site.folder).environment | {"COMMAND": str(COMMAND)}
+    (site.data / "users/2.json").write_text("{")  # it is left out, which is said
+    before = {each.name for each in site.folder.iterdir()}
+    pipelines = {
+        "backup -": ("restore -", "2 players restored from -\n"),
+        "export -": ("import -", "2 players added, 0 were there already\n"),
+    }
+    for first, (second, printed) in pipelines.items():
+        with subtests.test(first):
+            new = f"{first} new"
+            (site.folder / new).mkdir()
+            folders = f"IDENTITY_DATA_DIR='{new}' IDENTITY_PICTURE_DIR='{new}/pfp'"
+            line = f'"$COMMAND" {first} | {folders} "$COMMAND" {second}'
+            options = {"cwd": site.folder, "env": environment, "capture_output": True}
+            done = subprocess.run(["sh", "-c", line], text=True, timeout=PATIENCE, **options)
+            assert (done.returncode, done.stdout) == (0, printed)
+            assert "users/2.json is damaged" in done.stderr and "2 players in -" in done.stderr
+    after = {each.name for each in site.folder.iterdir()}
+    assert after - before == {f"{first} new" for first in pipelines}
+
+
+@pytest.mark.live
+def test_terminal_is_no_archive(site, subtests):
+    controller, terminal = pty.openpty()
+    options = {"cwd": site.folder, "env": Installation(site.folder).environment}
+    options |= {"stdin": terminal, "stdout": terminal, "stderr": subprocess.PIPE}
+    for line in ("backup -", "export -", "restore -", "import -"):
+        with subtests.test(line):
+            done = subprocess.run([COMMAND, *line.split()], timeout=PATIENCE, **options)
+            assert done.returncode == 1 and b"is a terminal" in done.stderr
+    os.close(terminal)
+    with open(controller, "rb", buffering=0) as printed, contextlib.suppress(OSError):
+        assert printed.read(1) == b""  # a terminal without a program raises EIO
 
 
 def test_incomplete_backup_prints_omissions(site):

@@ -166,18 +166,21 @@ def export(file: str, with_passwords: bool) -> None:
 @click.command("import")
 @given_file
 @click.option("--pictures", metavar="FOLDER", type=folder, help="Where the players' pictures are.")
-def import_(file: str, pictures: str | None) -> None:
+@click.option("--check", is_flag=True, help="Name every line that would be refused; add nobody.")
+def import_(file: str, pictures: str | None, check: bool) -> None:
     """Add the players that the lines of FILE describe, each in JSON.
 
     A line has id and name, and may have email, bio, flairs, equippedFlair, playMinutes,
     lastHeartbeat, modLevel, pfpTimestamp, suspended, created and passwordHash, as `export` writes
     them. With - as FILE they come from standard input. Ids are kept. A line that is refused is
-    named, with the reason; the others are imported, and the exit status is 1. If this is
-    interrupted, repeat it: nobody is added twice.
+    named, with each field and the reason; the others are imported, and the exit status is 1. If
+    this is interrupted, repeat it: nobody is added twice. It is many times as fast before anybody
+    has an account: then all are added at once, or nobody.
 
-    FOLDER has uploads, <id>.webp, .png, .jpg, .jpeg or .gif, or it is the picture folder of another
-    server, with large/<id>-<pfpTimestamp>.webp or large/<id>.webp. They are checked and encoded
-    again as all uploads are. A player without a picture gets a generated one.
+    FOLDER has uploads: the file that the line names as its picture, or <id>.webp, .png, .jpg, .jpeg
+    or .gif. Or it is the picture folder of another server, with large/<id>-<pfpTimestamp>.webp or
+    large/<id>.webp. They are checked and encoded again as all uploads are. A player without a
+    picture gets a generated one.
 
     A passwordHash by another method than ours is hashed again, in a third of a second each.
 
@@ -191,6 +194,8 @@ def import_(file: str, pictures: str | None) -> None:
         report.tell(f"line {number}: {reason}")
 
     with translate_os_errors(), input_file(file) as lines:
-        tally = import_users(store, lines, pictures, COMMAND.id, show_progress, refused, wrap_hash)
-    done = f"{pluralize(tally.added, 'player')} added, {tally.there:,} were there already"
+        options = {"progress": show_progress, "wrap_hash": wrap_hash, "check": check}
+        tally = import_users(store, lines, pictures, COMMAND.id, refused=refused, **options)
+    done, there = ("can be added", "are") if check else ("added", "were")
+    done = f"{pluralize(tally.added, 'player')} {done}, {tally.there:,} {there} there already"
     report.end(done, f"{pluralize(tally.refused, 'line')} refused")

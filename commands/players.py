@@ -22,9 +22,9 @@ from storage import Storage
 from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
 from storage.kinds import PASSKEYS, REPORTS, USERS
 from storage.names import normal_name, unique_key
+from storage.player_lines import exported_fields
 from storage.records import User
 from storage.rules import check_email, check_password, refuse
-from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 

@@ -63,10 +63,17 @@ def test_nginx_body_limits_equal_those_of_the_server():
     limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
     assert limits == {
         "": PAGE_BODY_LIMIT,
-        "^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))$": TOKEN_BODY_LIMIT,
-        "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)$": 9 * 2**20,
+        "^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))\\z": TOKEN_BODY_LIMIT,
+        "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)\\z": 9 * 2**20,
     }
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
+
+
+def test_nginx_patterns_match_no_line_feed_at_the_end():
+    """PCRE's $ matches in front of one, also in other configurations of this folder."""
+    texts = [path.read_text() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    patterns = find_all(r"^ *(?:location ~|\"~).*(\\z|\$)\"?(?: \{| \S+;)", "\n".join(texts))
+    assert set(patterns) == {"\\z"}
 
 
 def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():

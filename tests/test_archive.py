@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -552,6 +553,20 @@ def test_highly_compressed_archive_is_refused(archive, empty):
     with pytest.raises(BadFile, match="100 times its size"):
         empty.restore(archive)
     assert empty.open().users.ids() == []
+
+
+def test_highly_compressed_members_without_content_are_refused(archive, empty):
+    """Ids of the same digits have the same checksum: a header takes four bytes."""
+    deleted = [0b1 << 14 | sum(1 << n for n in each) for each in combinations(range(14), 7)]
+    members = [each for each in read_archive(archive) if each[0].name in SINGLE_FILES]
+    many = [member(f"deleted/{number:b}") for number in sorted(deleted)]
+    write_archive(archive, add(*many)(members))
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 9))
+    with pytest.raises(BadFile, match="100 times its size"):
+        empty.restore(archive)
+    # As many as a backup has them.
+    write_archive(archive, add(*(member(f"deleted/{n}") for n in range(1, 3000)))(members))
+    assert empty.restore(archive) == 0
 
 
 # -- the commands ------------------------------------------------------------------------------

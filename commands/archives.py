@@ -117,8 +117,8 @@ def restore(file: str) -> None:
     is interrupted, repeat it. Everyone signs in again. The next new player gets an id well above
     the last one in FILE, because games may know players who came after the backup.
     """
-    report = Report()
-    players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
+    store, report = open_installation(fills=True), Report()
+    players = archive.restore(store, file, COMMAND.id, show_progress, report.tell)
     report.end(f"{pluralize(players, 'player')} restored from {file}")
 
 
@@ -141,7 +141,7 @@ def copy_(to: str) -> None:
     """
     if to == installation_place()[2]:
         raise click.ClickException("--to names the installation of IDENTITY_STORAGE itself")
-    target, report = open_installation(to), Report()
+    target, report = open_installation(to, fills=True), Report()
     players = copying.copy(open_installation(), target, show_progress, report.tell)
     report.end(f"{pluralize(players, 'player')} copied to {mask_url(to)}")
     echo(f"To use the copy, set IDENTITY_STORAGE to {'files' if to == 'files' else 'its URL'}.")
@@ -188,7 +188,7 @@ def import_(file: str, pictures: str | None, check: bool) -> None:
     """
     from identity.passwords import wrap_hash  # Flask, which no other command here needs
 
-    store, report = open_installation(), Report()
+    store, report = open_installation(fills=True), Report()
 
     def refused(number: int, reason: str) -> None:
         report.tell(f"line {number}: {reason}")

@@ -575,6 +575,8 @@ def test_highly_compressed_members_without_content_are_refused(archive, empty):
 def test_backup_and_restore_commands_print_counts(site, tmp_path):
     installation = Installation(site.folder)
     unused = {"IDENTITY_DATA_DIR": "new/data", "IDENTITY_PICTURE_DIR": "new/pictures"}
+    for folder, mode in zip(unused.values(), (0o700, 0o755), strict=True):
+        (site.folder / folder).mkdir(mode, parents=True)  # root says whose they are
     assert "no players" in installation.refusal("backup", "a.tar.gz", **unused)
     assert installation.output("backup", "a.tar.gz") == "3 players in a.tar.gz\n"
     assert "there is no folder" in installation.refusal("backup", "nowhere/a.tar.gz")
@@ -600,7 +602,7 @@ def test_dash_is_standard_output_or_input(site, subtests):
     for first, (second, printed) in pipelines.items():
         with subtests.test(first):
             new = f"{first} new"
-            (site.folder / new).mkdir()
+            (site.folder / new / "pfp").mkdir(parents=True)
             folders = f"IDENTITY_DATA_DIR='{new}' IDENTITY_PICTURE_DIR='{new}/pfp'"
             line = f'"$COMMAND" {first} | {folders} "$COMMAND" {second}'
             options = {"cwd": site.folder, "env": environment, "capture_output": True}

@@ -584,7 +584,8 @@ def test_import_and_export_commands_print_counts(tmp_path):
     installation = Installation(tmp_path)
     path = tmp_path / "users.jsonl"
     path.write_text(f"{json.dumps(ADA)}\nhello\n")
-    (tmp_path / "uploads").mkdir()
+    for folder in ("uploads", "data", "pictures"):
+        (tmp_path / folder).mkdir()
     draw_picture(tmp_path / "uploads/70.png")
     arguments = ("import", "users.jsonl", "--pictures", "uploads")
     done = installation.run(*arguments, status=1)

@@ -26,12 +26,17 @@ class Refusing(click.Group):
             raise
 
 
-def open_installation(url: str | None = None) -> Storage:
+def open_installation(url: str | None = None, fills: bool = False) -> Storage:
     """Return the storage of the settings until the command ends, which closes it.
 
-    A `url`, and the errors, are those of `installation_place`.
+    A `url`, and the errors, are those of `installation_place`; a command that `fills` it raises
+    BadInstallation as well if nothing says whose its files will be.
     """
-    store = open_storage(*installation_place(url))
+    data_dir, picture_dir, backend = installation_place(url)
+    if fills and backend == "files":
+        require_owner(data_dir, "700")
+        require_owner(picture_dir, "755")
+    store = open_storage(data_dir, picture_dir, backend)
     return click.get_current_context().with_resource(contextlib.closing(store))
 
 
@@ -54,6 +59,16 @@ def refuse_root_in(folder: str) -> None:
         raise BadInstallation(
             f"{folder} belongs to {name}, who could not read what root makes in it: run this as "
             f"{name}, with sudo -u {name}"
+        )
+
+
+def require_owner(folder: str, mode: str) -> None:
+    """Raise BadInstallation if root would make this folder, or fill another user's."""
+    refuse_root_in(folder)
+    if os.geteuid() == 0 and not os.path.exists(folder):
+        raise BadInstallation(
+            f"{folder} does not exist, and root must say whose it will be: make it with "
+            f"install -d -m {mode} -o USER {folder}, and run this as that user, the server's"
         )
 
 

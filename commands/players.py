@@ -24,9 +24,9 @@ from storage.addresses import check_email, login_keys, normal_email
 from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
 from storage.kinds import PASSKEYS, REPORTS, USERS
 from storage.names import normal_name
+from storage.player_lines import exported_fields
 from storage.records import User
 from storage.rules import check_password, refuse
-from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 

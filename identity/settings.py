@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from storage import check_url
 from storage.addresses import check_email
 from storage.rules import check_game_url, is_on_the_web, origin_of
-from storage.texts import find_unprintable, show_character
+from storage.texts import CONTROL, HIDDEN, find_unprintable, show_character
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -71,6 +71,7 @@ CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on",
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,200}=*")  # RFC 6750 2.1
 WELCOME_LENGTH = 500  # characters
+UNEXPANDED = re.compile(rf"""^[~ ]|["'`$\\]|[^\S ]|{CONTROL.pattern}|{HIDDEN.pattern}| $""")
 
 
 class SettingError(ValueError):
@@ -95,9 +96,7 @@ def read_settings(overrides: dict | None = None) -> dict:
     config["BASE_URL"] = _read_base_url(config["BASE_URL"])
     config["PROXIES"] = _read_proxies(str(config["PROXIES"]), config["BASE_URL"])
     for name in ("DATA_DIR", "PICTURE_DIR"):
-        if not config[name]:  # abspath("") is the current folder
-            raise SettingError(name, "is empty, expected a folder: name one, or unset the variable")
-        config[name] = os.path.abspath(config[name])
+        config[name] = _read_folder(name, config[name])
     _check_texts(config)
     if problem := check_url(config["STORAGE"]):  # it may hold a password, and is not shown
         raise SettingError("STORAGE", problem)
@@ -112,6 +111,21 @@ def read_settings(overrides: dict | None = None) -> dict:
     if config["METRICS"] != "off":
         _check_metrics(config["METRICS"])
     return config
+
+
+def _read_folder(name: str, folder: str) -> str:
+    """Return the absolute path of a folder.
+
+    One that does not exist has no character that a shell would have removed or expanded, or that
+    nobody sees: it would become a new and empty installation. Raises SettingError.
+    """
+    if not folder:  # abspath("") is the current folder
+        raise SettingError(name, "is empty, expected a folder: name one, or unset the variable")
+    is_default = folder == SETTINGS[name].default
+    if not is_default and not os.path.isdir(folder) and (odd := UNEXPANDED.search(folder)):
+        expected = "expected a folder as the system knows it, without quotes, ~ and variables"
+        raise SettingError(name, f"is {folder!r}, which has {odd[0]!r}: {expected}")
+    return os.path.abspath(folder)
 
 
 def _check_texts(config: dict) -> None:
@@ -201,8 +215,22 @@ def _read_base_url(url: str) -> str:
         origin = ""
     if typed != origin or not origin.startswith(("https://", "http://")):
         expected = "expected an origin without a path, such as https://id.example.org"
-        raise SettingError("BASE_URL", f"is {url!r}, {expected}")
+        raise SettingError("BASE_URL", f"is {url!r}, {_slip_in(typed)}{expected}")
     return origin
+
+
+def _slip_in(base_url: str) -> str:
+    """Return a clause about a usual slip in a base URL, or ""."""
+    scheme, separator, _ = base_url.partition("://")
+    if base_url and not separator:
+        return "which does not begin with https://: "
+    if not base_url.isascii():
+        return "whose host is not in ASCII (write xn--..., as browsers send it): "
+    if re.search(r"\.(:|$)", base_url):
+        return "whose host has a full stop at its end: "
+    if base_url.endswith({"https": ":443", "http": ":80"}.get(scheme, " ")):
+        return f"with the port that every {scheme} address has (leave it out): "
+    return ""
 
 
 def _read_proxies(number: str, base_url: str) -> int:

@@ -63,10 +63,14 @@ def _backend_of(url: str) -> ModuleType:
 
 def check_url(url: str) -> str | None:
     """Return what is wrong with a value of IDENTITY_STORAGE, without showing it, or None."""
+    expected = "files nor a URL like postgresql://user@host/database"
+    if not url.isprintable() or url != url.strip("\"' "):
+        slip = "has a quote or a space at an end, or a character that nobody sees, such as \\r"
+        return f"{slip}: it is neither {expected}"
     scheme, separator, _ = url.partition("://")
     if scheme in BACKENDS and bool(separator) == (scheme != "files"):
         return None
-    return "is neither files nor a URL like postgresql://user@host/database"
+    return f"is neither {expected}"
 
 
 def mask_url(url: str) -> str:

@@ -35,7 +35,7 @@ from storage import Storage, kinds
 from storage.addresses import check_email
 from storage.encoding import decode_record, encode, stored_fields
 from storage.errors import BadFile, BadInstallation, DamagedRecord
-from storage.files import new_file, translate_os_errors
+from storage.files import input_file, output_file, translate_os_errors
 from storage.kind import Kind
 from storage.maintenance import (
     LONGEST_AUDIT_LINE,
@@ -95,7 +95,9 @@ def part_of(name: str) -> str | None:
     return first if first in known and re.fullmatch(known[first].name, name) else None
 
 
-MOST_UNPACKED = 100  # bytes of content for each byte of an archive; records need about ten
+# Bytes of headers and contents for each byte of an archive. Records have about ten, and the empty
+# members of deleted players 72.
+MOST_UNPACKED = 100
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}\s*")
 # Raised for an archive that no backup wrote, or that was damaged since.
 NOT_AS_WRITTEN = (
@@ -110,7 +112,7 @@ NOT_AS_WRITTEN = (
 def backup(
     store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
-    """Pack an installation into a new file for its owner alone; return the number of players.
+    """Pack an installation into an `output_file`, new and its owner's; return how many players.
 
     No account is added or deleted while the snapshot is made; then everything goes on. `report`
     gets a line for each thing that is left out. Raises BadFile if the file exists, BadInstallation.
@@ -121,7 +123,7 @@ def backup(
         )
     with (
         translate_os_errors(),
-        new_file(path) as file,
+        output_file(path) as file,
         store.snapshot(lambda: store.audit.write("backup", by), report, progress) as snapshot,
         gzip.GzipFile("", "wb", 6, file) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
@@ -190,7 +192,7 @@ def picture_names(user: User) -> dict[str, str]:
 def restore(
     store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
-    """Load an archive into an installation without players and clients; return how many players.
+    """Load an `input_file` into an installation without players and clients; return how many.
 
     All of it is verified first. Killed at any moment it leaves an installation without players, in
     which it can be repeated, or one with all of them. Raises BadFile, BadInstallation.
@@ -200,7 +202,7 @@ def restore(
         store.audit.write("restore", by)
         store.audit.write("key drop-old", by)
 
-    with translate_os_errors(), store.load(write_audit, report) as load, open(path, "rb") as file:
+    with translate_os_errors(), input_file(path) as file, store.load(write_audit, report) as load:
         try:
             return _unpack(file, load, progress, report)
         except NOT_AS_WRITTEN as error:
@@ -237,7 +239,7 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
     with tarfile.open(fileobj=unpacked, mode="r|", **options) as archive:
         while member := archive.next():
             archive.members.clear()  # else it keeps all of them in memory
-            room -= member.size
+            room -= tarfile.BLOCKSIZE + member.size  # of a header alone, too
             if room < 0:
                 raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
             end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE

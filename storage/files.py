@@ -1,5 +1,8 @@
 """Files that are written durably: for exports, archives, and backends that keep files.
 
+The path "-" of an export or an archive is standard output or input (POSIX, Base Definitions 12.2,
+guideline 13).
+
 Functions raise OSError, which `translate_os_errors` turns into the storage error.
 """
 
@@ -9,6 +12,10 @@ import functools
 import os
 import pwd
 import secrets
+import shutil
+import stat
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -72,6 +79,37 @@ def new_file(path: str) -> Iterator[BinaryIO]:
             raise
     finally:
         remove_file(temporary)
+
+
+@contextlib.contextmanager
+def output_file(path: str) -> Iterator[BinaryIO]:
+    """Yield what `new_file` does, or for "-" standard output. Raises BadFile for a terminal."""
+    if path != "-":
+        with new_file(path) as file:
+            yield file
+        return
+    if sys.stdout.isatty():  # it would obey what players wrote
+        raise BadFile("standard output is a terminal: redirect it to a file or a pipe")
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
+    descriptor = sys.stdout.fileno()
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        sync(descriptor)
+
+
+@contextlib.contextmanager
+def input_file(path: str) -> Iterator[BinaryIO]:
+    """Yield a file, or for "-" a copy of standard input, which may be a pipe. Raises BadFile."""
+    if path != "-":
+        with open(path, "rb") as file:
+            yield file
+        return
+    if not sys.stdin or sys.stdin.isatty():
+        raise BadFile("standard input is a terminal or closed: redirect it from a file or a pipe")
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.seek(0)
+        yield copy
 
 
 def temporary_beside(path: str) -> str:

@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,6 +48,10 @@ ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
 LYING = (5, 6, 7, 8)  # orientations of a picture that is turned by a quarter
 # The errors of Pillow for a file whose content does not match its signature.
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
+
+PNG, PNG_CHUNK = b"\x89PNG\r\n\x1a\n", struct.Struct(">I4s")  # PNG 5.2 and 5.3
+JPEG, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", b"\xff\xda", b"\xff\xd9"  # ITU-T T.81, B.1.1.3
+NO_MARKERS = bytes(range(1, 255)) * 8  # what could be more pixels
 
 # -- an upload -----------------------------------------------------------------------------------
 
@@ -126,22 +131,63 @@ def main(kind: str = "picture") -> None:
 def read_centre(upload: bytes, kind: str = "picture") -> Image.Image:
     """Return the centre of a picture's first frame, upright, in sRGB with transparency.
 
-    It has the shape of its kind. Raises BrokenPicture, TooManyPixels.
+    It has the shape of its kind. Whatever else is damaged is ignored if the pixels are whole.
+    Raises BrokenPicture, TooManyPixels.
     """
+    for each in _ways_to_read(upload):
+        with contextlib.suppress(BROKEN), _opened(each) as image:
+            return _decode(image, *max(SIZES[kind].values()))
+    raise errors.BrokenPicture("This file is damaged. Choose another one.")
+
+
+def _ways_to_read(upload: bytes) -> Iterator[bytes]:
+    """Yield an upload, then what it is without the parts that may be damaged besides the pixels."""
+    yield upload
+    if upload.startswith(PNG):
+        yield _png_with(upload, {b"tRNS", b"eXIf", b"iCCP"})
+        yield _png_with(upload, {b"tRNS"})  # a profile may be too large
+    elif upload.startswith(JPEG) and JPEG_SCAN in upload and _lacks_only_its_end(upload):
+        yield upload + JPEG_END
+
+
+def _png_with(upload: bytes, kept: Set[bytes]) -> bytes:
+    """Return a PNG file with its critical chunks and the undamaged ones of these kinds."""
+    chunks, at = [PNG], len(PNG)
+    while at + PNG_CHUNK.size <= len(upload):
+        size, kind = PNG_CHUNK.unpack_from(upload, at)
+        chunk = upload[at : at + PNG_CHUNK.size + size + 4]
+        checksum = zlib.crc32(chunk[4:-4]).to_bytes(4)
+        is_critical = kind[:1].isupper()  # PNG 5.4
+        if is_critical or (kind in kept and checksum == chunk[-4:]):
+            chunks.append(chunk)
+        at += len(chunk)
+    return b"".join(chunks)
+
+
+def _lacks_only_its_end(jpeg: bytes) -> bool:
+    """Return True if the pixels of a file without an end do not depend on what may follow."""
+    found = set()
+    for rest in (JPEG_END, NO_MARKERS + JPEG_END):
+        with contextlib.suppress(BROKEN), _opened(jpeg + rest) as image:
+            found.add(zlib.crc32(image.tobytes()))
+    return len(found) == 1
+
+
+@contextlib.contextmanager
+def _opened(upload: bytes) -> Iterator[Image.Image]:
+    """Open a picture for a block. Raises TooManyPixels, and the errors of BROKEN."""
     try:
         with Image.open(io.BytesIO(upload), formats=FORMATS) as image:
-            return _decode(image, *max(SIZES[kind].values()))
+            if image.width * image.height > MAX_PIXELS:
+                raise errors.TooManyPixels(TOO_MANY)
+            yield image
     except Image.DecompressionBombError as error:
         raise errors.TooManyPixels(TOO_MANY) from error
-    except BROKEN as error:
-        raise errors.BrokenPicture("This file is damaged. Choose another one.") from error
 
 
 def _decode(image: Image.Image, width: int, height: int) -> Image.Image:
-    if image.width * image.height > MAX_PIXELS:
-        raise errors.TooManyPixels(TOO_MANY)
     _shorten_transparent_colour(image)  # now: what is loaded does not tell its depth any more
-    orientation, profile = image.getexif().get(ORIENTATION), image.info.get("icc_profile")
+    orientation, profile = _orientation_of(image), image.info.get("icc_profile")
     if orientation in LYING:
         width, height = height, width
     enough = (2 * width, 2 * height)  # as much as LANCZOS needs to see
@@ -149,6 +195,14 @@ def _decode(image: Image.Image, width: int, height: int) -> Image.Image:
     centre = _convert_to_srgb(_shrink(image, *enough), profile)
     centre.getexif()[ORIENTATION] = orientation
     return ImageOps.exif_transpose(centre)
+
+
+def _orientation_of(image: Image.Image) -> int | None:
+    if image.format == "PNG":
+        image.load()  # its EXIF data may follow the pixels
+    with contextlib.suppress(BROKEN):  # they are damaged
+        return image.getexif().get(ORIENTATION)
+    return None
 
 
 def _shorten_transparent_colour(image: Image.Image) -> None:

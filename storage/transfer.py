@@ -1,75 +1,41 @@
-"""Export and import of players, one a line.
-
-A line is JSON in the shape of `GET /api/users/info`, with what an administrator knows besides:
-email, suspended, created and, on demand, passwordHash. Times are milliseconds since 1970 UTC. An
-imported file may be from anyone, and every field is checked.
-"""
+"""Export and import of players, one a line, as `storage.player_lines` writes and reads them."""
 
 import contextlib
 import itertools
-import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from storage import Storage
-from storage.addresses import normal_email
-from storage.encoding import BadValue, build_record
+from storage import Storage, kinds
 from storage.errors import (
     AlreadyThere,
     BadFile,
+    BadInstallation,
     DamagedRecord,
+    IdTaken,
     InvalidField,
     NoSuchUser,
     PictureRefused,
     StorageError,
     StorageFailed,
 )
-from storage.files import new_file, translate_os_errors
+from storage.files import output_file, translate_os_errors
 from storage.kinds import USERS
 from storage.maintenance import Progress, Report, Steps
-from storage.names import normal_name
-from storage.records import Suspension, User, now_ms
-from storage.rules import PASSWORD_METHOD, WRAPPED, check_flair, check_hash_format, refuse
-from storage.texts import drop_hidden
+from storage.player_lines import (
+    LARGEST_ID,
+    LONGEST_LINE,
+    LineRefused,
+    read_line,
+    read_object,
+    write_line,
+)
+from storage.records import User
+from storage.repositories import Images
+from storage.rules import PASSWORD_METHOD, WRAPPED
 
-FIELDS = {  # of a line, and of the record
-    "name": "name",
-    "id": "id",
-    "bio": "bio",
-    "flairs": "flairs",
-    "equippedFlair": "equipped_flair",
-    "playMinutes": "play_ms",
-    "lastHeartbeat": "last_heartbeat",
-    "modLevel": "mod_level",
-    "pfpTimestamp": "pfp_timestamp",
-    "email": "email",
-    "suspended": "suspended",
-    "created": "created",
-    "passwordHash": "password_hash",
-}
-FIELDS_OF_RECORD = {field: name for name, field in FIELDS.items()}
-NEEDED = ("id", "name")
-LONGEST_LINE = 2**16  # bytes
-LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of them for later
-MOST_PLAY = 10**9  # minutes
-CLOCK_SKEW = 86_400_000  # milliseconds that a time may lie ahead
-MOST_FLAIRS = 500
-PICTURE_ENDINGS = ("webp", "png", "jpg", "jpeg", "gif")
-
-
-@dataclass
-class ImportResult:
-    """What became of the lines of a file."""
-
-    added: int = 0
-    there: int = 0  # before; the file was imported already, or a part of it
-    refused: int = 0
-
-
-class LineRefused(StorageError):
-    """A line that describes no player."""
+PICTURE_ENDINGS = ("webp", "png", "jpg", "jpeg", "jpe", "jfif", "gif")  # also in capitals
 
 
 # -- export -------------------------------------------------------------------------------------
@@ -83,12 +49,12 @@ def export_users(
     progress: Progress,
     report: Report,
 ) -> int:
-    """Write all players to a new file for its owner alone; return the number of players.
+    """Write all players to an `output_file`, new and its owner's; return the number of players.
 
     `report` gets a line for each whose record cannot be read. Raises BadFile if the file exists.
     """
     players = 0
-    with translate_os_errors(), new_file(path) as file:
+    with translate_os_errors(), output_file(path) as file:
         store.audit.write("export passwords" if with_passwords else "export", by)
         user_ids = store.users.ids()
         for user_id in Steps(progress, len(user_ids)).each(user_ids):
@@ -104,25 +70,16 @@ def export_users(
     return players
 
 
-def write_line(user: User, with_password: bool) -> bytes:
-    """Return a player as a line of the file."""
-    values = exported_fields(user)
-    if with_password and user.password_hash:
-        values["passwordHash"] = user.password_hash
-    return (json.dumps(values, ensure_ascii=False) + "\n").encode()
-
-
-def exported_fields(user: User) -> dict:
-    """Return the fields of a line but the password hash; play time is in whole minutes."""
-    values = {name: getattr(user, field) for name, field in FIELDS.items()}
-    values["playMinutes"] //= 60_000
-    del values["passwordHash"]
-    if user.pfp_timestamp is None:
-        del values["pfpTimestamp"]
-    return values
-
-
 # -- import -------------------------------------------------------------------------------------
+
+
+@dataclass
+class ImportResult:
+    """What became of the lines of a file."""
+
+    added: int = 0
+    there: int = 0  # before; the file was imported already, or a part of it
+    refused: int = 0
 
 
 def import_users(
@@ -133,32 +90,145 @@ def import_users(
     progress: Progress,
     refused: Callable[[int, str], None],
     wrap_hash: Callable[[str], str],
+    check: bool = False,
 ) -> ImportResult:
     """Add the players that the lines of a file describe, with pictures from a folder.
 
-    `refused` gets the number of each refused line, and the reason. `wrap_hash` makes our hash of a
-    password hash of another method. An import that was interrupted can be repeated: a player who
-    exists already is counted as that.
+    `refused` gets the number of each refused line, and the reason, once for each reason.
+    `wrap_hash` makes our hash of a password hash of another method. With `check` nothing is added.
+    An import that was interrupted can be repeated: a player who exists already is counted as that.
+    A new installation has nobody until all are there. Raises BadFile, BadInstallation.
     """
-    result = ImportResult()
     if not file.seekable():
         raise BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
-        store.audit.write("import", by)
-        lines, largest_id = survey(file)
-        # Before the first line: else somebody who signs up now gets the id of a later one.
-        store.users.reserve_ids(largest_id)
+        number, largest_id = survey(file)
         file.seek(0)
-        for number, line in Steps(progress, lines).each(_numbered_lines(file)):
-            problem = _add_player(store, line, pictures, wrap_hash)
-            if problem is None:
-                result.added += 1
-            elif isinstance(problem, AlreadyThere):
-                result.there += 1
-            else:
-                result.refused += 1
-                refused(number, _describe(problem))
-    return result
+        lines = Steps(progress, number).each(_numbered_lines(file))
+        reader = Reader(store, pictures, refused, wrap_hash=None if check else wrap_hash)
+        if check:
+            reader.result.added = sum(1 for _ in reader.new_players(lines))
+        elif is_unused(store):
+            _load_players(reader, lines, largest_id, by)
+        else:
+            store.audit.write("import", by)
+            # Before the first line: else somebody who signs up now gets the id of a later one.
+            store.users.reserve_ids(largest_id)
+            _insert_players(reader, lines)
+    return reader.result
+
+
+def is_unused(store: Storage) -> bool:
+    """Return True for an installation that has nothing which a load could replace."""
+    archived = (store.records(kind) for kind in kinds.KINDS if kind.archived)
+    return store.users.is_new() and not any(each.ids(at_most=1) for each in archived)
+
+
+def _load_players(reader: "Reader", lines: Iterable, largest_id: int, by: int | str) -> None:
+    """Add everybody at once. Raises BadInstallation if somebody signs up meanwhile."""
+    store = reader.store
+    try:
+        with store.load(lambda: store.audit.write("import", by)) as load:
+            for _, user, images in reader.new_players(lines):
+                load.add_user(user, images or {})
+                reader.result.added += 1
+            load.add_audit_log(())
+            load.keys, load.next_user_id = store.keys.current(), largest_id + 1
+    except BadInstallation as error:
+        raise BadInstallation("somebody signed up meanwhile: nobody is added, repeat it") from error
+
+
+def _insert_players(reader: "Reader", lines: Iterable) -> None:
+    """Add each player, who is on the disk then. Raises StorageFailed if nothing can be saved."""
+    for number, user, images in reader.new_players(lines):
+        try:
+            reader.store.users.insert(user, images)
+        except (AlreadyThere, InvalidField) as error:  # of somebody who was faster
+            reader.refuse(number, error)
+        else:
+            reader.result.added += 1
+
+
+class SeenPlayers:
+    """The players of earlier lines, as `Users.require_new` sees those of an installation."""
+
+    def __init__(self) -> None:
+        self._keys_by_id: dict[int, list] = {}
+        self._taken: set[tuple[str, str | None]] = set()
+
+    def require_new(self, user: User) -> None:
+        """Raise what `Users.require_new` raises."""
+        keys = _keys_of(user)
+        if user.id in self._keys_by_id:
+            raise AlreadyThere if self._keys_by_id[user.id] == keys else IdTaken
+        for unique, key in zip(USERS.unique, keys, strict=True):
+            if key in self._taken:
+                raise unique.taken
+
+    def add(self, user: User) -> None:
+        keys = self._keys_by_id[user.id] = _keys_of(user)
+        self._taken.update(key for key in keys if key[1] is not None)
+
+
+def _keys_of(user: User) -> list[tuple[str, str | None]]:
+    return [(unique.name, unique.of(user)) for unique in USERS.unique]
+
+
+@dataclass
+class Reader:
+    """Reads the lines of a file as players, and reports and counts those that it refuses."""
+
+    store: Storage
+    folder: str | None  # of pictures
+    refused: Callable[[int, str], None]
+    wrap_hash: Callable[[str], str] | None
+    result: ImportResult = field(default_factory=ImportResult)
+    seen: SeenPlayers = field(default_factory=SeenPlayers)
+
+    def new_players(self, lines: Iterable) -> Iterator[tuple[int, User, Images | None]]:
+        """Yield the number of each line that is good, its player and the pictures."""
+        for number, line in lines:
+            try:
+                user, images = self._read(line)
+            except StorageError as error:
+                self.refuse(number, error)
+                continue
+            self.seen.add(user)
+            if images is None:
+                user.pfp_timestamp, user.pfp_generated = None, True  # none was at that address
+            is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
+            if user.password_hash and not is_ours and self.wrap_hash:
+                user.password_hash = self.wrap_hash(user.password_hash)
+            yield number, user, images
+
+    def _read(self, line: bytes) -> tuple[User, Images | None]:
+        """Raises AlreadyThere, and LineRefused with everything that is wrong."""
+        read = read_line(line)
+        user, problems, images = read.user, read.problems, None
+        try:
+            self.seen.require_new(user)
+            self.store.users.require_new(user)  # now: pictures and hashes take long
+        except AlreadyThere:
+            if not problems:
+                raise
+        except InvalidField as error:
+            problems.setdefault(error.field, error.problem)
+        try:
+            images = make_picture_of(user, self.folder, read.picture)
+        except PictureRefused as error:
+            problems.setdefault("picture", str(error))
+        if problems:
+            raise LineRefused(*(f"{name}: {each}" for name, each in problems.items()))
+        return user, images
+
+    def refuse(self, number: int, error: StorageError) -> None:
+        """Count a line that adds nobody, and report it unless its player is there."""
+        if isinstance(error, AlreadyThere):
+            self.result.there += 1
+            return
+        self.result.refused += 1
+        for problem in error.problems if isinstance(error, LineRefused) else (str(error),):
+            self.refused(number, problem)
 
 
 def survey(file: BinaryIO) -> tuple[int, int]:
@@ -167,7 +237,7 @@ def survey(file: BinaryIO) -> tuple[int, int]:
     for number, line in _numbered_lines(file):
         last = number
         with contextlib.suppress(LineRefused):
-            user_id = _read_object(line).get("id")
+            user_id = read_object(line).get("id")
             if type(user_id) is int and user_id <= LARGEST_ID:
                 largest_id = max(largest_id, user_id)
     return last, largest_id
@@ -186,108 +256,16 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _add_player(
-    store: Storage, line: bytes, folder: str | None, wrap_hash: Callable[[str], str]
-) -> StorageError | None:
-    """Add the player of a line, who is on the disk then; return what refuses the line.
-
-    Raises StorageFailed if nothing can be saved.
-    """
-    try:
-        user = read_line(line)
-        store.users.require_new(user)  # now: pictures and hashes take long
-        pictures = make_picture_of(user, folder) if folder else None
-    except StorageError as error:
-        return error
-    if pictures is None:
-        user.pfp_timestamp, user.pfp_generated = None, True  # no picture was at that address
-    is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
-    if user.password_hash and not is_ours:
-        user.password_hash = wrap_hash(user.password_hash)
-    try:
-        store.users.insert(user, pictures)
-    except (AlreadyThere, InvalidField) as error:  # of somebody who was faster
-        return error
-    return None
+# -- pictures -----------------------------------------------------------------------------------
 
 
-def _describe(error: StorageError) -> str:
-    if isinstance(error, InvalidField):
-        return f"{FIELDS_OF_RECORD.get(error.field, error.field)}: {error.problem}"
-    return str(error)
-
-
-def read_line(line: bytes) -> User:
-    """Return the player that a line describes. Raises LineRefused, InvalidField."""
-    values = _read_object(line)
-    for name in values:
-        if name not in FIELDS:
-            raise LineRefused(f"there is no field {name[:40]!r}")
-    for name in NEEDED:
-        if name not in values:
-            raise LineRefused(f"{name} is missing")
-    record = {"email": "", "password_hash": ""} | {
-        FIELDS[name]: value for name, value in values.items()
-    }
-    suspended = record.pop("suspended", False)
-    if type(suspended) is not bool:
-        raise InvalidField("suspended", "This has the wrong type.")
-    try:
-        user = build_record(User, record)
-    except BadValue as error:
-        raise InvalidField(error.field, error.problem) from error
-    if suspended:
-        user.suspension = Suspension(by=None, since=0)
-    user.name, user.email = normal_name(user.name), normal_email(user.email)
-    user.bio = drop_hidden(user.bio)  # other servers may accept hidden characters
-    user.play_ms *= 60_000  # a line has minutes
-    refuse_bad_fields(user)
-    return user
-
-
-def _read_object(line: bytes) -> dict:
-    if len(line) > LONGEST_LINE:
-        raise LineRefused(f"it is longer than {LONGEST_LINE} bytes")
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        raise LineRefused("it is not JSON") from None
-    if type(values) is not dict:
-        raise LineRefused("it is no JSON object")
-    return values
-
-
-def refuse_bad_fields(user: User) -> None:
-    """Raise InvalidField for a value that no player may have."""
-    if not 0 < user.id <= LARGEST_ID:
-        raise InvalidField("id", f"Use a number from 1 to {LARGEST_ID}.")
-    # A moderator's reset gave this name, which nobody can choose.
-    was_reset = user.name == f"player{user.id}"
-    USERS.refuse_broken_rules(user, USERS.rules(user).keys() - ({"name"} if was_reset else set()))
-    for flair in user.flairs:
-        refuse("flairs", check_flair(flair))
-    if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
-        raise InvalidField("flairs", f"Use up to {MOST_FLAIRS} different flairs.")
-    latest = now_ms() + CLOCK_SKEW
-    for field, earliest in (("created", 0), ("last_heartbeat", 0), ("pfp_timestamp", 1)):
-        time = getattr(user, field)
-        if time is not None and not earliest <= time <= latest:
-            raise InvalidField(field, "Use milliseconds since 1970, not in the future.")
-    if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
-        raise InvalidField("play_ms", f"Use a number from 0 to {MOST_PLAY}.")
-    refuse("password_hash", check_hash_format(user.password_hash))
-
-
-def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
+def make_picture_of(user: User, folder: str | None, name: str | None) -> Images | None:
     """Return the pictures of a player who has one in a folder. Raises PictureRefused."""
-    from storage.pictures import MAX_BYTES, make_picture
-
-    names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
-    # Or the folder is the picture folder of another server.
-    names += [f"large/{user.picture_file}", f"large/{user.id}.webp"]
-    path = next(filter(os.path.isfile, (f"{folder}/{name}" for name in names)), None)
+    path = _picture_path(user, folder, name)
     if path is None:
         return None
+    from storage.pictures import MAX_BYTES, make_picture
+
     try:
         with open(path, "rb") as file:
             upload = file.read(MAX_BYTES + 1)
@@ -297,3 +275,22 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
         return make_picture(upload)
     except PictureRefused as error:
         raise PictureRefused(f"{path}: {error}") from error
+
+
+def _picture_path(user: User, folder: str | None, name: str | None) -> str | None:
+    """Return the file that a line names, or one with the player's id. Raises PictureRefused."""
+    if name is not None:
+        if folder is None:
+            raise PictureRefused("the line names a file: name its folder with --pictures")
+        path = os.path.realpath(f"{folder}/{name}") if name.isprintable() else ""
+        inside = path.startswith(f"{os.path.realpath(folder)}/")  # the line may be from anyone
+        if not inside or not os.path.isfile(path):
+            raise PictureRefused(f"there is no file {name!r} in {folder}")
+        return path
+    if folder is None:
+        return None
+    endings = (each for ending in PICTURE_ENDINGS for each in (ending, ending.upper()))
+    names = [f"{user.id}.{ending}" for ending in endings]
+    # Or the folder is the picture folder of another server.
+    names += [f"large/{user.picture_file}", f"large/{user.id}.webp"]
+    return next(filter(os.path.isfile, (f"{folder}/{each}" for each in names)), None)

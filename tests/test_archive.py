@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from archives import Members, Site, read_archive, read_archived, write_archive
 from cached_pictures import cache_pictures, generate_picture
 from contract.base import free_name
 from copying import ADA, BOB, CLEO, DORA, KEY_ID, LARGEST, PRIVATE_HALF, fill
-from test_command import Installation
+from test_command import COMMAND, Installation
 from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
@@ -569,12 +571,28 @@ def test_highly_compressed_archive_is_refused(archive, empty):
     assert empty.open().users.ids() == []
 
 
+def test_highly_compressed_members_without_content_are_refused(archive, empty):
+    """Ids of the same digits have the same checksum: a header takes four bytes."""
+    deleted = [0b1 << 14 | sum(1 << n for n in each) for each in combinations(range(14), 7)]
+    members = [each for each in read_archive(archive) if each[0].name in SINGLE_FILES]
+    many = [member(f"deleted/{number:b}") for number in sorted(deleted)]
+    write_archive(archive, add(*many)(members))
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 9))
+    with pytest.raises(BadFile, match="100 times its size"):
+        empty.restore(archive)
+    # As many as a backup has them.
+    write_archive(archive, add(*(member(f"deleted/{n}") for n in range(1, 3000)))(members))
+    assert empty.restore(archive) == 0
+
+
 # -- the commands ------------------------------------------------------------------------------
 
 
 def test_backup_and_restore_commands_print_counts(site, tmp_path):
     installation = Installation(site.folder)
     unused = {"IDENTITY_DATA_DIR": "new/data", "IDENTITY_PICTURE_DIR": "new/pictures"}
+    for folder, mode in zip(unused.values(), (0o700, 0o755), strict=True):
+        (site.folder / folder).mkdir(mode, parents=True)  # root says whose they are
     assert "no players" in installation.refusal("backup", "a.tar.gz", **unused)
     assert installation.output("backup", "a.tar.gz") == "3 players in a.tar.gz\n"
     assert "there is no folder" in installation.refusal("backup", "nowhere/a.tar.gz")
@@ -585,6 +603,44 @@ def test_backup_and_restore_commands_print_counts(site, tmp_path):
     restored = installation.output("restore", "a.tar.gz", **unused)
     assert restored == "3 players restored from a.tar.gz\n"
     assert installation.output("check", **unused) == "Nothing is wrong.\n"
+
+
+@pytest.mark.live
+def test_dash_is_standard_output_or_input(site, subtests):
+    """In pipelines of the shell: what the first command says is on standard error."""
+    environment = Installation(site.folder).environment | {"COMMAND": str(COMMAND)}
+    (site.data / "users/2.json").write_text("{")  # it is left out, which is said
+    before = {each.name for each in site.folder.iterdir()}
+    pipelines = {
+        "backup -": ("restore -", "2 players restored from -\n"),
+        "export -": ("import -", "2 players added, 0 were there already\n"),
+    }
+    for first, (second, printed) in pipelines.items():
+        with subtests.test(first):
+            new = f"{first} new"
+            (site.folder / new / "pfp").mkdir(parents=True)
+            folders = f"IDENTITY_DATA_DIR='{new}' IDENTITY_PICTURE_DIR='{new}/pfp'"
+            line = f'"$COMMAND" {first} | {folders} "$COMMAND" {second}'
+            options = {"cwd": site.folder, "env": environment, "capture_output": True}
+            done = subprocess.run(["sh", "-c", line], text=True, timeout=PATIENCE, **options)
+            assert (done.returncode, done.stdout) == (0, printed)
+            assert "users/2.json is damaged" in done.stderr and "2 players in -" in done.stderr
+    after = {each.name for each in site.folder.iterdir()}
+    assert after - before == {f"{first} new" for first in pipelines}
+
+
+@pytest.mark.live
+def test_terminal_is_no_archive(site, subtests):
+    controller, terminal = pty.openpty()
+    options = {"cwd": site.folder, "env": Installation(site.folder).environment}
+    options |= {"stdin": terminal, "stdout": terminal, "stderr": subprocess.PIPE}
+    for line in ("backup -", "export -", "restore -", "import -"):
+        with subtests.test(line):
+            done = subprocess.run([COMMAND, *line.split()], timeout=PATIENCE, **options)
+            assert done.returncode == 1 and b"is a terminal" in done.stderr
+    os.close(terminal)
+    with open(controller, "rb", buffering=0) as printed, contextlib.suppress(OSError):
+        assert printed.read(1) == b""  # a terminal without a program raises EIO
 
 
 def test_incomplete_backup_prints_omissions(site):

@@ -63,10 +63,17 @@ def test_nginx_body_limits_equal_those_of_the_server():
     limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
     assert limits == {
         "": PAGE_BODY_LIMIT,
-        "^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))$": TOKEN_BODY_LIMIT,
-        "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)$": 9 * 2**20,
+        "^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))\\z": TOKEN_BODY_LIMIT,
+        "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)\\z": 9 * 2**20,
     }
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
+
+
+def test_nginx_patterns_match_no_line_feed_at_the_end():
+    """PCRE's $ matches in front of one, also in other configurations of this folder."""
+    texts = [path.read_text() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    patterns = find_all(r"^ *(?:location ~|\"~).*(\\z|\$)\"?(?: \{| \S+;)", "\n".join(texts))
+    assert set(patterns) == {"\\z"}
 
 
 def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
@@ -197,6 +204,98 @@ def test_nightly_backup_runs_as_its_unit_says(tmp_path: Path):
         assert done.stdout.split("|")[:-1] == expected
     for path in BACKUP_FILES:
         assert path.stem in ADMINISTRATOR
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+COMMAND = (ROOT / "deploy" / "identity-server").read_text()
+ENVIRONMENT = """
+# A comment with 'a quote
+; Another one
+IDENTITY_A=a $b & c ; d # e `f` $(g)
+IDENTITY_B='x $HOME "y" \\n'
+  IDENTITY_C = "it's $HOME"\x20
+IDENTITY_D=say "hi" 'there'
+IDENTITY_E=of Windows\r
+IDENTITY_F=
+IDENTITY_G=a=b
+no assignment
+1IDENTITY=x
+BACKUP_COPY='rsync "$1" x:'
+IDENTITY_A=the last one
+IDENTITY_LAST=y"""
+REFUSED = ["a\\ b", "a\\", "'it's'", "'a' b", '"a\\"b"', '"a" "b"', "'a\nb'", '"a']
+
+
+def run_command(tmp_path: Path, environment: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run the script with a file of settings; the program prints its variables."""
+    file = tmp_path / "identity-server.env"
+    file.write_text(environment, newline="")
+    script = COMMAND.replace("file=/etc/identity-server.env", f"file='{file}'")
+    script = re.sub("^exec runuser .*$", "exec env --null", script, flags=re.MULTILINE)
+    variables |= {"PATH": "/usr/bin:/bin"}
+    options = {"env": variables, "capture_output": True, "text": True}
+    return subprocess.run(["/bin/sh", "-c", script], **options)
+
+
+def settings_of(tmp_path: Path) -> dict[str, str]:
+    printed = run_command(tmp_path, ENVIRONMENT, IDENTITY_G="set before").stdout
+    variables = dict(each.split("=", 1) for each in printed.split("\0")[:-1])
+    return {name: each for name, each in variables.items() if name not in ("PATH", "PWD")}
+
+
+@pytest.mark.live
+def test_command_reads_the_settings_and_runs_nothing_in_them(tmp_path: Path, subtests):
+    assert settings_of(tmp_path) == {
+        "IDENTITY_A": "the last one",
+        "IDENTITY_B": 'x $HOME "y" \\n',
+        "IDENTITY_C": "it's $HOME",
+        "IDENTITY_D": "say \"hi\" 'there'",
+        "IDENTITY_E": "of Windows",
+        "IDENTITY_F": "",
+        "IDENTITY_G": "set before",
+        "BACKUP_COPY": 'rsync "$1" x:',
+        "IDENTITY_LAST": "y",
+    }
+    for value in REFUSED:
+        with subtests.test(value):
+            done = run_command(tmp_path, f"IDENTITY_A=good\nIDENTITY_X={value}\nIDENTITY_Z=z\n")
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "the line of IDENTITY_X" in done.stderr and "good" not in done.stderr
+    assert "exec runuser -u identity-server --" in COMMAND
+    assert find_all(r"^file=(.*)$", COMMAND) == find_all(r"^EnvironmentFile=(.*)$", UNIT)
+
+
+def test_files_with_passwords_are_made_for_root_alone():
+    """Before anything is written into them."""
+    several = (ROOT / "docs" / "several-machines.md").read_text(encoding="utf-8")
+    compose = (ROOT / "deploy" / "compose.yaml").read_text()
+    for text, file, first in (
+        (ADMINISTRATOR, "/etc/identity-server.env", "IDENTITY_BASE_URL=https"),
+        (several, "/etc/identity-server.env", 'IDENTITY_SITE_NAME="Our'),
+        (UNIT, "/etc/identity-server.env", "IDENTITY_BASE_URL=https"),
+        (compose, "deploy/.env", "PASSWORD="),
+    ):
+        assert 0 < text.index(f"install -m 600 /dev/null {file}") < text.index(first)
+    for text in (ADMINISTRATOR, several):
+        assert "install deploy/identity-server /usr/local/bin/\n" in text
+        assert "set -a" not in text
+
+
+@pytest.mark.nginx
+def test_settings_mean_the_same_to_systemd(tmp_path: Path, subtests):
+    """systemd reads os-release with the parser of EnvironmentFile=; no condition is empty."""
+    settings = settings_of(tmp_path) | {"IDENTITY_G": "a=b"}
+    for name, value in filter(all, settings.items()):
+        with subtests.test(name, value=value):
+            quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+            for condition, status in ((quoted, 0), (f"{quoted}x", 1)):
+                done = subprocess.run(
+                    ["systemd-analyze", "condition", f'ConditionOSRelease="{name}={condition}"'],
+                    env={"SYSTEMD_OS_RELEASE": str(tmp_path / "identity-server.env")},
+                    capture_output=True,
+                )
+                assert done.returncode == status, done.stderr
 
 
 def test_small_compose_file_has_one_server_behind_caddy():

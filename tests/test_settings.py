@@ -60,7 +60,14 @@ VALID = {  # by variable
     "EMAIL": ["required"],
     "SIGN_UP": ["open", "closed"],
     "CLIENT_REGISTRATION": ["members"],
-    "DATA_DIR": ["/srv/identity", "/srv/007"],
+    "DATA_DIR": [
+        "/srv/identity",
+        "/srv/007",
+        "/srv/my data",
+        "/srv/~ada",
+        "/srv/données",
+        "/srv/a=b;c",
+    ],
     "PICTURE_DIR": ["/srv/pictures"],
     "STORAGE": [
         *("files", "postgresql://ada@host/db", "postgres://host"),
@@ -98,6 +105,11 @@ INVALID = {  # by variable and the part of the message that says the fix
         "https://id.example.org;script-src *",
     ],
     ("BASE_URL", "without a path"): ["https://id.example.org/path"],
+    ("BASE_URL", "does not begin with https://"): ["id.example.org", "//id.example.org", "id:8000"],
+    ("BASE_URL", "is not in ASCII"): ["https://bücher.example", "http://пример.example:8000"],
+    ("BASE_URL", "a full stop at its end"): ["https://id.example.org.", "http://id.example:8000./"],
+    ("BASE_URL", "port that every https address has"): ["https://id.example.org:443/"],
+    ("BASE_URL", "port that every http address has"): ["http://[::1]:80", "HTTP://id.example:80"],
     ("SITE_NAME", "1 to 60 characters"): ["", "  ", "x" * 61],
     ("SITE_NAME", "and U+000A can't be shown"): ["two\nlines"],
     ("ABOUT_URL", "https://"): [
@@ -109,6 +121,24 @@ INVALID = {  # by variable and the part of the message that says the fix
     ("PROXIES", "number"): ["-1", "one", "1.0", "٣", " 1", "true"],
     ("DATA_DIR", "folder"): [""],
     ("PICTURE_DIR", "folder"): [""],
+    # What a shell would have removed or expanded, or what nobody sees.
+    **{
+        (name, f"which has {character!r}"): folders
+        for name in ("DATA_DIR", "PICTURE_DIR")
+        for character, folders in {
+            "\r": ["/srv/data\r", "data\r"],
+            "\n": ["/srv/data\n", "/srv/a\nb"],
+            " ": [" /srv/data", "/srv/data ", " "],
+            '"': ['"/srv/data"', '/srv/"my data"'],
+            "'": ["'/srv/data'", "/srv/data'"],
+            "~": ["~/data", "~ada/data", "~"],
+            "$": ["$HOME/data", "/srv/${USER}", "/srv/data$"],
+            "\\": ["/srv/my\\ data", "C:\\data"],
+            "`": ["`pwd`/data"],
+            "\u200b": ["/srv/data\u200b"],
+            "\xa0": ["/srv/my\xa0data"],
+        }.items()
+    },
 }
 
 
@@ -124,6 +154,14 @@ def test_invalid_value_error_names_variable_value_and_fix(environment, subtests)
                 assert message.startswith(f"IDENTITY_{name} is {shown}")
                 assert fix in message
                 assert "\n" not in message
+
+
+def test_folder_that_is_there_may_have_any_name(environment, tmp_path):
+    """Only a new and empty installation would be the wrong one."""
+    for name in ("ada's data", "$HOME"):
+        (tmp_path / name).mkdir()
+        environment.setenv("IDENTITY_DATA_DIR", f"{tmp_path}/{name}")
+        assert read_settings()["DATA_DIR"] == f"{tmp_path}/{name}"
 
 
 def test_unknown_variable_error_lists_the_settings(environment):
@@ -184,7 +222,11 @@ def test_import_reads_no_setting_and_creates_no_folder(tmp_path):
 
 
 def test_another_storage_is_refused_without_showing_it(environment):
-    for url in ("", "file", "files://s3cret", "postgresql", "mysql://a:s3cret@h"):
+    for url in (
+        *("", "file", "files://s3cret", "postgresql", "mysql://a:s3cret@h", "files\r"),
+        *("postgresql://a:s3cret@h/b\r", "'postgresql://a:s3cret@h'", " postgresql://a:s3cret@h"),
+        *("postgresql://a:s3cret@h/b ", "postgresql://a:s3cret@h/b'", "postgresql://a@h/b\u200b"),
+    ):
         with pytest.raises(SettingError) as refused:
             read_settings({"STORAGE": url})
         message = str(refused.value)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from archives import A_HASH
+from backends import FLAT_FILES
 from cached_pictures import cache_pictures, generate_picture
+from conftest import on_each_backend
 from PIL import Image
 from test_command import Installation
 from werkzeug.security import generate_password_hash
@@ -17,11 +19,12 @@ from werkzeug.security import generate_password_hash
 from identity import links, passwords
 from identity.claims import public_profile
 from storage import Storage
-from storage.errors import BadFile
+from storage.errors import BadFile, BadInstallation
 from storage.maintenance import ignore
 from storage.names import NAME_RULE
+from storage.player_lines import FIELDS, write_line
 from storage.records import PICTURE_SIZES, Suspension, User, now_ms
-from storage.transfer import ImportResult, export_users, import_users, write_line
+from storage.transfer import ImportResult, export_users, import_users
 
 ADA = {"id": 70, "name": "Ada", "email": "ada@example.org"}
 
@@ -32,15 +35,24 @@ def import_content(store: Storage, content: bytes, **options) -> ImportResult:
     return import_users(store, io.BytesIO(content), by="command", **choices)
 
 
-@pytest.fixture
-def import_lines(storage, monkeypatch) -> Callable[..., tuple[ImportResult, dict[int, str]]]:
-    """A function that imports lines: dicts as JSON, bytes unchanged."""
+@pytest.fixture(params=["new", "used"])
+def import_lines(storage, monkeypatch, request) -> Callable[..., tuple]:
+    """A function that imports lines: dicts as JSON, bytes unchanged.
+
+    It returns the result, and the reasons for each refused line by its number. The first import
+    into a new installation adds everybody at once, and into one that was used each one alone.
+    """
     cache_pictures(monkeypatch)
+    if request.param == "used":
+        storage.users.reserve_ids(1)
 
     def import_lines(*lines: dict | bytes, **options) -> tuple[ImportResult, dict[int, str]]:
+        def refuse(number: int, reason: str) -> None:
+            refused[number] = f"{refused[number]}\n{reason}" if number in refused else reason
+
         encoded = [json.dumps(each).encode() if type(each) is dict else each for each in lines]
         refused, content = {}, b"".join(each + b"\n" for each in encoded)
-        result = import_content(storage, content, refused=refused.__setitem__, **options)
+        result = import_content(storage, content, refused=refuse, **options)
         assert result.refused == len(refused)
         return result, refused
 
@@ -126,6 +138,7 @@ def test_export_can_be_imported_into_another_installation(
 # -- import: valid and invalid lines -----------------------------------------------------------
 
 
+@on_each_backend
 def test_import_reads_every_field(storage, import_lines):
     line = ADA | {
         "name": " Ａｄａ ",
@@ -170,7 +183,8 @@ def test_import_requires_only_id_and_name(storage, import_lines):
 
 
 def test_reset_name_is_imported_for_its_own_id_only(storage, import_lines):
-    result, refused = import_lines(ADA | {"name": "player70"}, ADA | {"id": 71, "name": "player72"})
+    other = {"id": 71, "name": "player72", "email": "other@example.org"}
+    result, refused = import_lines(ADA | {"name": "player70"}, other)
     assert result.added == 1
     assert refused == {2: "name: This name is reserved. Choose another one."}
 
@@ -188,6 +202,7 @@ BAD_HASHES = [
 BAD_EMAILS = ["ada", "a@[", "ada@example.org]1", "=?utf-8?q?a?=@b.example", "a@b..example"]
 WRONG_TYPE = "This has the wrong type."
 NOT_NOW = "Use milliseconds since 1970, not in the future."
+SECONDS = "Use milliseconds since 1970, not seconds."
 REFUSED_VALUES: list[tuple[str, list, str]] = [
     ("id", [0, 10**14], "Use a number from 1 to 99999999999999."),
     ("id", ["70", 70.0, True], WRONG_TYPE),
@@ -204,6 +219,7 @@ REFUSED_VALUES: list[tuple[str, list, str]] = [
     ("created", [-1], NOT_NOW),
     ("lastHeartbeat", [2 * now_ms()], NOT_NOW),
     ("pfpTimestamp", [0], NOT_NOW),
+    *((each, [1, 1_600_000_000], SECONDS) for each in ("created", "lastHeartbeat", "pfpTimestamp")),
     ("passwordHash", BAD_HASHES, "This is not a Werkzeug hash, or it takes too long to check."),
 ]
 REFUSED_LINES: list[tuple[dict | bytes, str]] = [
@@ -213,12 +229,12 @@ REFUSED_LINES: list[tuple[dict | bytes, str]] = [
     (b"[" * 50_000, "it is not JSON"),
     (b'{"id": %s}' % (b"1" * 5000), "it is not JSON"),
     (b"[]", "it is no JSON object"),
-    (b'{"id": 70, "playMinutes": NaN}', "name is missing"),
+    (b'{"id": 70, "playMinutes": NaN}', f"name: This is missing.\nplayMinutes: {WRONG_TYPE}"),
     (ADA | {"bio": "x" * 2**16}, "it is longer than 65536 bytes"),
-    (ADA | {"mod_level": 0}, "there is no field 'mod_level'"),  # the record's own name
-    (ADA | {"sessions": []}, "there is no field 'sessions'"),
+    (ADA | {"mod_level": 0}, "mod_level: There is no such field."),  # the record's own name
+    (ADA | {"sessions": []}, "sessions: There is no such field."),
     *(
-        ({k: v for k, v in ADA.items() if k != name}, f"{name} is missing")
+        ({k: v for k, v in ADA.items() if k != name}, f"{name}: This is missing.")
         for name in ("id", "name")
     ),
 ]
@@ -240,6 +256,69 @@ def test_invalid_line_is_refused_by_number(storage, import_lines, subtests):
     assert storage.users.ids() == [each["id"] for each in good]
     assert storage.users.find_by_login("Ada") is None
     assert storage.users.find_by_login("ada@example.org") is None
+
+
+def test_all_problems_of_a_line_are_reported(storage, import_lines):
+    bad = {"name": "x", "email": None, "bio": 5, "flairs": ["a\nb"], "created": 10**9, "age": 7}
+    _, refused = import_lines(bad | {"modLevel": 9, "picture": 1}, ADA)
+    assert sorted(refused.pop(1).splitlines()) == [
+        "age: There is no such field.",
+        f"bio: {WRONG_TYPE}",
+        f"created: {SECONDS}",
+        "flairs: Use 1-30 characters on one line.",
+        "id: This is missing.",
+        "modLevel: Use 0, 1 or 2.",
+        "name: Use 2 to 30 letters and numbers, with spaces, _ . - between them.",
+        f"picture: {WRONG_TYPE}",
+    ]
+    assert refused == {}
+
+
+@on_each_backend
+def test_import_reads_what_other_systems_write(storage, import_lines, subtests):
+    """null for what is not there, ends of lines of Windows, flairs without `none`."""
+    optional = {*FIELDS, "picture"} - {"id", "name"}
+    lines = [
+        ({"bio": "one\r\ntwo\rthree\n"}, "bio", "one\ntwo\nthree\n"),
+        ({"flairs": ["founder"], "equippedFlair": "founder"}, "flairs", ["none", "founder"]),
+        ({"flairs": []}, "flairs", ["none"]),
+        *(({name: None}, "name", "{name}") for name in sorted(optional)),
+    ]
+    people = players(len(lines))
+    result, refused = import_lines(
+        *(one | more for one, (more, *_) in zip(people, lines, strict=True))
+    )
+    assert (result.added, refused) == (len(lines), {})
+    for one, (more, field, expected) in zip(people, lines, strict=True):
+        with subtests.test(str(more)):
+            value = one["name"] if expected == "{name}" else expected
+            assert getattr(storage.users.read(one["id"]), field) == value
+
+
+def test_check_reports_everything_and_adds_nobody(storage, import_lines):
+    """Also what an earlier line has, or a player."""
+    grace = storage.users.register("Grace", "grace@example.org", "").id
+    lines = [
+        *(ADA, ADA, ADA | {"id": 71}, ADA | {"name": "Bob B", "email": "bob@example.org"}),
+        {"id": grace, "name": "Grace", "email": "grace@example.org"},
+        {"id": 72, "name": "grace", "bio": 5},
+        {"id": 73, "name": "Zoe"},
+    ]
+    acts = [line["act"] for line in storage.audit.read()]
+
+    def wrap_hash(kept_hash: str) -> str:
+        raise AssertionError("nothing is hashed")
+
+    result, refused = import_lines(*lines, check=True, wrap_hash=wrap_hash)
+    assert result == ImportResult(added=2, there=2, refused=3)
+    assert refused == {
+        3: "name: Another player has this name. Choose a different one.",
+        4: "id: Another player has, or had, this id.",
+        6: f"bio: {WRONG_TYPE}\nname: Another player has this name. Choose a different one.",
+    }
+    assert len(storage.users.ids()) == 1
+    assert [line["act"] for line in storage.audit.read()] == acts
+    assert import_lines(*lines)[0] == result
 
 
 def test_werkzeug_hashes_are_imported_unchanged(storage, import_lines):
@@ -299,6 +378,7 @@ def test_bom_crlf_and_blank_lines_are_accepted(storage):
 def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, monkeypatch):
     """Also the id of a refused line, which can be corrected and imported again."""
     monkeypatch.setattr("storage.maintenance.STEP", 1)
+    storage.users.reserve_ids(1)
     new_ids = []
 
     def sign_up(done: int, total: int) -> None:
@@ -308,6 +388,52 @@ def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, m
     result, refused = import_lines(*lines, progress=sign_up)
     assert (result.added, [*refused]) == (2, [3])
     assert new_ids == [5001, 5002, 5003]
+
+
+@on_each_backend
+def test_interrupted_import_into_a_new_installation_adds_nobody(storage, import_lines, monkeypatch):
+    """In one that was used, it leaves those who were added; a repetition adds the others."""
+
+    def interrupt(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    was_new = storage.users.is_new()
+    monkeypatch.setattr("storage.maintenance.STEP", 1)
+    with pytest.raises(KeyboardInterrupt):
+        import_lines(*players(3), progress=interrupt)
+    assert storage.users.ids() == ([] if was_new else [1, 2])
+    keys = storage.keys.current()
+    assert import_lines(*players(3))[0].added == (3 if was_new else 1)
+    assert storage.keys.current() == keys
+    assert storage.users.ids() == [1, 2, 3]
+    assert [line["act"] for line in storage.audit.read()] == ["import"] * (1 if was_new else 2)
+    assert [*storage.verify()] == []
+    assert storage.users.register("New", "new@example.org", "").id == 4
+
+
+@on_each_backend
+def test_import_keeps_invitations_that_are_there(storage, import_lines):
+    secret = storage.invites.issue(7)
+    import_lines(*players(2))
+    assert storage.users.register("Zoe", "", "", invite=secret).id == 3
+
+
+def test_sign_up_during_an_import_into_a_new_installation_refuses_it(tmp_path, monkeypatch):
+    """Nobody's account is lost. (In a database the sign-up waits.)"""
+    monkeypatch.setattr("storage.maintenance.STEP", 1)
+    storage = FLAT_FILES.open(str(tmp_path / "data"), str(tmp_path / "pictures"))
+    content = b"".join(
+        json.dumps(each | {"id": each["id"] + 9}).encode() + b"\n" for each in players(2)
+    )
+    with pytest.raises(BadInstallation, match="somebody signed up meanwhile"):
+        import_content(
+            storage,
+            content,
+            progress=lambda done, total: done == 1 and storage.users.register("Zoe", "", ""),
+        )
+    assert storage.users.ids() == [1]
+    assert import_content(storage, content).added == 2
 
 
 def test_existing_player_is_counted_and_not_changed(storage, import_lines):
@@ -376,7 +502,8 @@ def test_pictures_are_imported_from_two_kinds_of_folder(storage, import_lines, f
     names = [
         (f"{{}}.{each}", time) for each in ("webp", "png", "gif") for time in (None, timestamp)
     ]
-    names += [("{}.jpg", None), ("{}.jpeg", None), ("large/{}.webp", None)]
+    names += [(f"{{}}.{each}", None) for each in ("jpg", "jpeg", "jfif", "JPG", "PNG", "WEBP")]
+    names += [("large/{}.webp", None)]
     names += [(f"large/{{}}-{timestamp}.webp", timestamp)]
     for line, (name, time) in zip(players(len(names)), names, strict=True):
         with subtests.test(name, time=time):
@@ -388,12 +515,29 @@ def test_pictures_are_imported_from_two_kinds_of_folder(storage, import_lines, f
             assert is_red(storage, user)
 
 
+@pytest.mark.live
+def test_line_names_the_file_of_its_picture(storage, import_lines, folder, subtests):
+    """Only a file in the folder: the line may be from anyone."""
+    draw_picture(folder / "large/Ada's face.PNG")
+    draw_picture(folder.parent / "secret.png")
+    (folder / "link.png").symlink_to("../secret.png")
+    names = ["../secret.png", str(folder.parent / "secret.png"), "link.png", "large", "", "a\0b"]
+    for name in (*names, "\ud800", "nowhere.png"):
+        with subtests.test(name=name):
+            _, refused = import_lines(ADA | {"picture": name}, pictures=str(folder))
+            assert refused == {1: f"picture: there is no file {name!r} in {folder}"}
+    line = ADA | {"picture": "large/Ada's face.PNG"}
+    assert "--pictures" in import_lines(line)[1][1]
+    assert import_lines(line, pictures=str(folder))[0].added == 1
+    assert is_red(storage, storage.users.read(70))
+
+
 def test_timestamp_without_its_picture_is_dropped(storage, import_lines, folder):
     """The player gets a generated picture; folders and pipes are no pictures."""
     (folder / "70.png").mkdir()
     os.mkfifo(folder / "70.webp")
     import_lines(ADA | {"pfpTimestamp": 1_700_000_000_000}, pictures=str(folder))
-    import_lines(ADA | {"id": 71, "name": "B B", "email": "b@example.org", "pfpTimestamp": 5})
+    import_lines(ADA | {"id": 71, "name": "B B", "email": "b@example.org", "pfpTimestamp": 10**12})
     for user_id in (70, 71):
         assert storage.users.read(user_id).pfp_timestamp is None
         drawn = storage.pictures.read("small", f"{user_id}.webp")[0]
@@ -411,11 +555,11 @@ def test_invalid_picture_refuses_its_player(storage, import_lines, folder):
     }.items():
         path.write_bytes(content)
         _, refused = import_lines(ADA, *players(1), pictures=str(folder))
-        assert refused == {1: f"{path}: {reason}"}
+        assert refused == {1: f"picture: {path}: {reason}"}
     path.unlink()
     path.symlink_to("/proc/self/mem")  # it opens, and its first bytes cannot be read (proc(5))
     _, refused = import_lines(ADA, *players(1), pictures=str(folder))
-    assert refused == {1: f"{path}: Input/output error"}
+    assert refused == {1: f"picture: {path}: Input/output error"}
     path.unlink()
     draw_picture(path)
     result, _ = import_lines(ADA, *players(1), pictures=str(folder))
@@ -442,12 +586,15 @@ def test_import_and_export_commands_print_counts(tmp_path):
     installation = Installation(tmp_path)
     path = tmp_path / "users.jsonl"
     path.write_text(f"{json.dumps(ADA)}\nhello\n")
-    (tmp_path / "uploads").mkdir()
+    for folder in ("uploads", "data", "pictures"):
+        (tmp_path / folder).mkdir()
     draw_picture(tmp_path / "uploads/70.png")
     arguments = ("import", "users.jsonl", "--pictures", "uploads")
     done = installation.run(*arguments, status=1)
     assert done.stdout == "line 2: it is not JSON\n1 player added, 0 were there already\n"
     assert done.stderr == "Error: 1 line refused\n"
+    done = installation.run(*arguments, "--check", status=1)
+    assert done.stdout == "line 2: it is not JSON\n0 players can be added, 1 are there already\n"
     path.write_text(f"{json.dumps(ADA)}\n")
     printed = installation.output(*arguments)
     assert printed == "0 players added, 1 were there already\n"

@@ -208,6 +208,31 @@ def test_command_refuses_root_on_another_users_folder(installation, arguments):
     assert "sudo -u 4242" in refusal
 
 
+@only_root
+@pytest.mark.parametrize(
+    "arguments", [["restore", "-"], ["import", "-"], ["import", "-", "--check"]]
+)
+def test_root_fills_no_folder_that_does_not_exist(installation, arguments):
+    """Nothing would say whose it is, and the server's user could not read it."""
+    for missing, other, mode in (
+        (installation.data, installation.pictures, 700),
+        (installation.pictures, installation.data, 755),
+    ):
+        other.mkdir(exist_ok=True)
+        missing.exists() and missing.rmdir()
+        refusal = installation.refusal(*arguments)
+        assert f"install -d -m {mode} -o USER {missing}" in refusal
+        assert not missing.exists() and [*other.iterdir()] == []
+    missing.mkdir()
+    os.chown(missing, 4242, 4242)
+    assert "belongs to 4242" in installation.refusal(*arguments)
+    os.chown(missing, 0, 0)
+    assert (
+        "does not exist"
+        not in installation.run(*arguments, status=arguments[0] == "restore").stderr
+    )
+
+
 def test_unusable_data_folder_is_refused_in_one_line(installation):
     installation.data.write_text("not a folder")
     assert installation.refusal("user", "list")

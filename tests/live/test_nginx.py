@@ -276,6 +276,17 @@ def workers_replaced(server: ServerBehindNginx, before: set[int]) -> bool:
 # -- responses of nginx ---------------------------------------------------------------------------
 
 
+def test_line_feed_at_the_end_of_an_address_is_no_other_location(
+    server: ServerBehindNginx, send, subtests
+):
+    """It has the limit of unknown addresses, and not that of uploads."""
+    for path in ("/account/picture", "/welcome/picture", "/developer/x/cover", "/admin/look/logo"):
+        for end in ("%0A", "%0a", "%0A?x=1"):
+            with subtests.test(path + end), server.nginx.no_upstream_requests():
+                answer = send("POST", path + end, b"x" * (PAGE_BODY_LIMIT + 1), FORM)
+                assert answer.status == 413
+
+
 def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtests):
     """The server responds to the others, without reading them: the client is signed out."""
     send = connect_from("127.0.0.20").send_request

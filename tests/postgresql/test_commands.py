@@ -45,6 +45,8 @@ def test_serve_keeps_only_the_address_in_the_data_folder(installation, url):
 
 def test_commands_name_a_database_without_its_password(installation):
     away, problem = {"IDENTITY_STORAGE": AWAY}, "the database does not answer: Connection refused"
+    for folder in (installation.data, installation.pictures):  # for the copy
+        folder.mkdir()
     for arguments in (["serve"], ["user", "list"], ["copy", "--to", "files"]):
         refusal = installation.refusal(*arguments, **away)
         assert problem in refusal and PASSWORD not in refusal
@@ -90,6 +92,9 @@ def test_copy_to_a_database_and_back(installation, url, tmp_path):
     assert PASSWORD not in printed
     assert "has players or clients" in installation.refusal("copy", "--to", url, **files)
     back = {"IDENTITY_DATA_DIR": "back", "IDENTITY_PICTURE_DIR": "back/pfp"}
+    if os.geteuid() == 0:
+        assert "does not exist" in installation.refusal("copy", "--to", "files", **back)
+    (tmp_path / "back/pfp").mkdir(parents=True)
     assert installation.output("copy", "--to", "files", **back).startswith("3 players copied to f")
     copied = open_storage(f"{tmp_path}/back", f"{tmp_path}/back/pfp")
     assert read_all(copied) == read_all(here)

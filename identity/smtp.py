@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from identity.advice import is_loopback
-from identity.outbox import Deferred, Paused, Refused
+from identity.outbox import CutOff, Deferred, Paused, Refused
 from identity.settings import SmtpServer, host_of
 
 TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
@@ -24,6 +24,7 @@ CONNECTING = 20  # seconds for each address of the server
 MOST_LETTERS = 100  # of one connection
 TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
 MOST_LINES = 100  # of one reply, each of at most 8 KiB
+ABOUT_LETTER = re.compile("RCPT|DATA|MAIL .*SMTPUTF8")  # commands
 REPLY_LENGTH = 200  # characters of a server's reply that administrators read
 
 
@@ -54,6 +55,7 @@ class Dialogue(smtplib.SMTP):
         self._log = log
         self._opened = opened
         self._hides = False  # what is sent and received: a password
+        self.command = ""  # the last one
         super().__init__(server.host, server.port, own_name, TIMEOUT)
 
     def connect(
@@ -70,6 +72,7 @@ class Dialogue(smtplib.SMTP):
 
     def putcmd(self, cmd: str, args: str = "") -> None:
         """Send a command."""
+        self.command = f"{cmd} {args}".upper()
         self._hides = self._hides or cmd.upper() == "AUTH"
         self._log(f"> {'AUTH ***' if self._hides else f'{cmd} {args}'.strip()}")
         super().putcmd(cmd, args)
@@ -112,9 +115,10 @@ class Mailer:
         self._sent = 0  # letters of this connection
 
     def send(self, to: str, content: bytes) -> None:
-        """Send a letter. Raises Paused, Deferred, Refused.
+        """Send a letter. Raises Paused, CutOff, Deferred, Refused.
 
-        Only a reply to RCPT or DATA is about the letter. All else is about the installation.
+        Only a reply to RCPT or DATA is about the letter, and one to MAIL that asks for what few
+        letters need. All else is about the installation.
         """
         address = ascii_address(to)
         if self._sent == MOST_LETTERS:
@@ -132,8 +136,10 @@ class Mailer:
             self.close()
             raise
         except (OSError, smtplib.SMTPException, ValueError) as error:
+            command = self._dialogue.command if self._dialogue else ""
             self.close()
-            raise Paused(TOO_LATE if self._is_late else describe(error)) from error
+            kind = CutOff if ABOUT_LETTER.match(command) else Paused
+            raise kind(TOO_LATE if self._is_late else describe(error)) from error
         finally:
             timer.cancel()
 
@@ -175,6 +181,8 @@ class Mailer:
             options.append("BODY=8BITMIME")
         dialogue.command_encoding = "utf-8" if "SMTPUTF8" in options else "ascii"
         code, text = dialogue.mail(self._sender, options)
+        if code != 250 and "SMTPUTF8" in options:
+            self._refuse(dialogue, code, text)
         if code != 250:
             raise Paused(f"The server refused the sender: {code} {shown(text)}")
         code, text = dialogue.rcpt(address)
@@ -188,14 +196,16 @@ class Mailer:
             self._refuse(dialogue, code, text)
 
     def _refuse(self, dialogue: Dialogue, code: int, text: bytes) -> None:
-        """Raise the error for a reply to RCPT or DATA, and reset the dialogue for other letters."""
+        """Raise the error for a reply about the letter, and reset the dialogue for others."""
         reply = f"The server refused the letter: {code} {shown(text)}"
         if self._is_late:  # it was cut off
-            raise Paused(TOO_LATE)
+            raise CutOff(TOO_LATE)
         if not 400 <= code < 600 or code == 421:  # RFC 5321 3.8: it ends the connection
-            raise Paused(reply)
-        with contextlib.suppress(smtplib.SMTPException, OSError):
+            raise CutOff(reply)
+        try:
             dialogue.rset()
+        except (smtplib.SMTPException, OSError):  # it hung up: others get a new connection
+            self.close()
         raise (Refused if code >= 500 else Deferred)(reply)
 
     def close(self) -> None:

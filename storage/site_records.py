@@ -82,6 +82,7 @@ class Message:
     created: int
     expires: int  # when this record goes
     tries: int = 0
+    pauses: int = 0  # of all messages, for a reason that may be this one
     due: int = 0  # when it is tried next
     problem: str = ""  # of the last try
     given_up: int = 0  # when; 0: it is not

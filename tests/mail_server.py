@@ -16,6 +16,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
 
 USER, SECRET = "us@er", "pass:word/%"
+CUT, SILENCE = "cut", "silence"  # instead of a reply
 
 
 class MailServer:
@@ -81,12 +82,18 @@ class MailServer:
         await self._begin("MAIL")
         if "MAIL" in self.replies:
             return self.replies["MAIL"]
+        if "SMTPUTF8" in options and "SMTPUTF8" in self.replies:
+            return self.replies["SMTPUTF8"]
         envelope.mail_from = address
         return "250 OK"
 
     async def handle_RCPT(self, server, session, envelope, address, options):
         await self._begin("RCPT")
-        if reply := self.replies.get(address):
+        if (reply := self.replies.get(address)) == SILENCE:
+            await asyncio.sleep(30)
+        if reply == CUT:
+            server.transport.abort()
+        if reply:
             return reply
         envelope.rcpt_tos.append(address)
         return "250 OK"
@@ -104,6 +111,11 @@ class MailServer:
                 email.message_from_bytes(envelope.content, policy=email.policy.default)
             )
         return reply
+
+    async def handle_RSET(self, server, session, envelope):
+        if self.replies.get("RSET") == CUT:
+            server.transport.abort()
+        return "250 OK"
 
     async def handle_QUIT(self, server, session, envelope):
         return self.replies.get("QUIT", "221 Bye")

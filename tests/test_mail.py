@@ -8,7 +8,7 @@ import tracemalloc
 
 import pytest
 from conftest import on_each_backend
-from mail_server import SECRET, USER, MailServer, scripted_server, text_of_letter
+from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server, text_of_letter
 
 from identity import smtp
 from identity.letter import Letter
@@ -173,6 +173,7 @@ def test_refused_letter_is_given_up_and_holds_up_no_other(storage, sender, mail_
     assert mail_server.recipients == ["ada@example.org"] and mail_server.connections == 1
     [letter] = given_up(storage)
     assert "550 No such user" in letter.problem and waiting(storage) == []
+    assert letter.tries == 1
 
 
 def test_deferred_letter_is_tried_again_and_holds_up_no_other(storage, sender, mail_server, put):
@@ -185,7 +186,7 @@ def test_deferred_letter_is_tried_again_and_holds_up_no_other(storage, sender, m
         [letter] = waiting(storage)
         assert letter.tries == number and abs(letter.due - now_ms() - delay * 1000) < 5000
         send_now(storage, sender)
-    assert waiting(storage) == [] and len(given_up(storage)) == 1
+    assert waiting(storage) == [] and [each.tries for each in given_up(storage)] == [5]
 
 
 def test_letter_that_data_refuses_is_given_up(storage, sender, mail_server, put):
@@ -195,22 +196,81 @@ def test_letter_that_data_refuses_is_given_up(storage, sender, mail_server, put)
     assert "554 Looks like spam" in given_up(storage)[0].problem
 
 
-@pytest.mark.parametrize(("command", "reply"), [("MAIL", "550 No"), ("rcpt", "421 Closing")])
 def test_what_is_about_the_installation_pauses_all_and_loses_nothing(
-    storage, sender, mail_server, put, command, reply
+    storage, sender, mail_server, put
 ):
-    mail_server.replies["ada@example.org" if command == "rcpt" else command] = reply
+    mail_server.replies["MAIL"] = "550 No"
     for _ in range(3):
         put()
     sender.send_due(0)
     assert mail_server.connections == 1
-    letters = waiting(storage)
-    assert [each.tries for each in letters] == [0, 0, 0] and letters[0].problem
     sender.send_due(0)
     assert mail_server.connections == 1  # still paused
+    for _ in range(5):
+        send_now(storage, sender)
+    letters = waiting(storage)
+    assert [each.tries for each in letters] == [0, 0, 0] and letters[0].problem
     mail_server.replies.clear()
     send_now(storage, sender)
     assert len(mail_server.letters) == 3 and waiting(storage) == given_up(storage) == []
+
+
+def test_letters_that_break_the_dialogue_hold_up_no_other(
+    storage, put, mail_server, monkeypatch, subtests
+):
+    """As many as they are: after each pause one is begun that caused none, also of later queues."""
+    broken = {"RCPT 421": "421 Closing", "RCPT cut": CUT, "RCPT silence": SILENCE}
+    for name, reply in broken.items():
+        with subtests.test(name), monkeypatch.context() as patch:
+            patch.setattr(smtp, "TIMEOUT", 1 if reply == SILENCE else 60)
+            bad = [f"bad{number}@{name.split()[1]}.example" for number in range(2)]
+            mail_server.replies = dict.fromkeys(bad, reply)
+            ids = [put(each, good_for=3600) for each in bad]
+            put("ada@example.org")
+            sender = Sender(storage, Mail(storage, config_of(mail_server.url())))
+            mail_server.recipients.clear()
+            for _ in range(3):
+                send_now(storage, sender)
+            assert mail_server.recipients == ["ada@example.org"]
+            for _ in range(2):
+                send_now(storage, sender)
+            sender.send_due(0)
+            letters = [storage.records(OUTBOX).read(each) for each in ids]
+            assert all(each.tries >= 1 and each.due > now_ms() + 50_000 for each in letters)
+            paused = sender._paused_until  # noqa: SLF001
+            assert paused < time.monotonic() + 10  # it grew with no further failure
+            for each in ids:
+                storage.records(OUTBOX).delete(each)
+
+
+def test_letter_that_always_breaks_the_dialogue_is_given_up(storage, sender, mail_server, put):
+    mail_server.replies["DATA"] = "421 Closing"
+    put()
+    tries = []
+    for _ in range(6):
+        send_now(storage, sender)
+        tries += [each.tries for each in [*waiting(storage), *given_up(storage)]]
+    assert tries == [0, 1, 2, 3, 4, 5]
+    assert "421 Closing" in given_up(storage)[0].problem
+
+
+def test_server_that_hangs_up_after_a_refusal_pauses_nothing(storage, sender, mail_server, put):
+    mail_server.replies["gone@example.org"] = "550 No such user"
+    mail_server.replies["RSET"] = CUT
+    put("gone@example.org")
+    put("ada@example.org")
+    sender.send_due(0)
+    assert mail_server.recipients == ["ada@example.org"] and mail_server.connections == 2
+
+
+def test_extension_that_one_letter_needs_stops_no_other(storage, sender, mail_server, put):
+    """RFC 6531 3.4: the reply to MAIL may be about the address outside ASCII."""
+    mail_server.replies["SMTPUTF8"] = "550 No such addresses"
+    put("zoë@example.org")
+    put("ada@example.org")
+    sender.send_due(0)
+    assert mail_server.recipients == ["ada@example.org"]
+    assert "550 No such addresses" in given_up(storage)[0].problem
 
 
 def test_host_or_reply_that_python_cannot_decode_pauses_all(storage, put):
@@ -287,6 +347,7 @@ def test_letter_with_an_expired_link_is_given_up(storage, sender, mail_server, p
     clock.shift(11)
     sender.send_due(0)
     assert mail_server.letters == [] and "expired" in given_up(storage)[0].problem
+    assert given_up(storage)[0].tries == 0
 
 
 def test_slow_server_is_left_after_the_time_limit(storage, put, monkeypatch, subtests):

@@ -23,6 +23,10 @@ TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
 CONNECTING = 20  # seconds for each address of the server
 MOST_LETTERS = 100  # of one connection
 TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
+NO_TLS = (
+    "The server offers no TLS, so no letter is sent. Try smtps:// in IDENTITY_SMTP_URL. In a "
+    "network of your own, smtp+cleartext:// sends letters that anybody there can read."
+)
 MOST_LINES = 100  # of one reply, each of at most 8 KiB
 ABOUT_LETTER = re.compile("RCPT|DATA|MAIL .*SMTPUTF8")  # commands
 REPLY_LENGTH = 200  # characters of a server's reply that administrators read
@@ -161,14 +165,22 @@ class Mailer:
         dialogue = Dialogue(server, self._own_name, self._log, self._opened)
         self._dialogue = dialogue
         dialogue.ehlo_or_helo_if_needed()
-        if not server.tls and dialogue.has_extn("starttls"):
-            dialogue.starttls(context=ssl.create_default_context())
-            dialogue.ehlo()
-        is_safe = isinstance(dialogue.sock, ssl.SSLSocket) or is_loopback(server.host)
-        if server.user and not is_safe:
-            raise Paused("The server offers no TLS, so the password was not sent.")
+        if not (server.tls or server.cleartext):
+            self._start_tls(dialogue)
         if server.user:
             dialogue.login(server.user, server.password)
+
+    def _start_tls(self, dialogue: Dialogue) -> None:
+        """Change to TLS (RFC 3207), without which letters go to this machine alone."""
+        if dialogue.has_extn("starttls"):
+            try:
+                dialogue.starttls(context=ssl.create_default_context())
+            except smtplib.SMTPResponseException as error:
+                reply = f"{error.smtp_code} {shown(error.smtp_error)}"
+                raise Paused(f"The server refused TLS: {reply}") from error
+            dialogue.ehlo_or_helo_if_needed()
+        elif not is_loopback(self._server.host):  # or somebody in between hides it
+            raise Paused(NO_TLS)
 
     def _hand_over(self, dialogue: Dialogue, address: str, content: bytes) -> None:
         """Do the transaction of a letter (RFC 5321 3.3)."""

@@ -509,6 +509,38 @@ def test_no_password_without_tls_but_to_loopback(monkeypatch):
         send_letter(server.url("smtp", CREDENTIALS))
     server.close()
     assert server.connections == 2 and len(server.letters) == 1
+    with pytest.raises(ValueError, match="has no TLS, so it takes no password"):
+        parse_smtp_url("smtp+cleartext://ada:secret@mail.example")
+
+
+def test_letters_go_to_other_machines_by_tls_alone(
+    storage, put, mail_server, monkeypatch, subtests
+):
+    """Not offered, removed from the reply by somebody in between, refused, no EHLO at all."""
+    put()
+    with subtests.test("loopback"):
+        assert "> STARTTLS" not in send_letter(mail_server.url())
+    monkeypatch.setattr(smtp, "is_loopback", lambda host: False)
+    ready = b"220 x\r\n"
+    for name, script, words in (
+        ("not offered", b"250-x\r\n250 8BITMIME\r\n", "offers no TLS"),
+        ("removed", b"250-x\r\n250-8BITMIME\r\n250 XXXXXXXA\r\n", "offers no TLS"),
+        ("refused", b"250-x\r\n250 STARTTLS\r\n454 Not now\r\n", "refused TLS: 454 Not now"),
+        ("no EHLO", b"500 What?\r\n250 x\r\n", "offers no TLS"),
+    ):
+        with subtests.test(name), scripted_server(ready + script, 30.0) as port:
+            lines = []
+            mailer = new_mailer(config_of(f"smtp://127.0.0.1:{port}"), lines.append)
+            with pytest.raises(Paused, match=words):
+                mailer.send("ada@example.org", b"x")
+            assert not any(each.startswith("> MAIL") for each in lines)
+    with subtests.test("the channel"):
+        sender = Sender(storage, Mail(storage, config_of(mail_server.url())))
+        sender.send_due(0)
+        [letter] = waiting(storage)
+        assert letter.tries == 0 and "smtp+cleartext://" in letter.problem
+    with subtests.test("setting"):
+        send_letter(mail_server.url("smtp+cleartext"))
 
 
 # -- settings -------------------------------------------------------------------------------------
@@ -517,9 +549,10 @@ def test_no_password_without_tls_but_to_loopback(monkeypatch):
 def test_url_of_the_server(environment):
     assert parse_smtp_url(f"smtps://{CREDENTIALS}@mail.example")[:] == (
         *("mail.example", 465, True),
-        *(USER, SECRET),
+        *(USER, SECRET, False),
     )
     assert parse_smtp_url("smtp://mail.example:25")[:3] == ("mail.example", 25, False)
+    assert parse_smtp_url("smtp+cleartext://relay")[:3] == ("relay", 25, False)
     for url in (
         *("mail.example", "http://mail.example", "smtp://", "smtp://a b.example", "smtp://x/y"),
         *("smtp://ada@example.org:secret@x.example", "smtp://ada:sec#ret@x.example"),

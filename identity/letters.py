@@ -10,18 +10,10 @@ from werkzeug.wrappers import Response
 from identity.actors import HALF_AN_HOUR
 from identity.context import base_url, get_storage, mail_is_on
 from identity.formatting import DATE_AND_TIME, DAY, format_time
-from identity.letter import LINK_ENDS, Letter
+from identity.letter import Letter
 from identity.limits import AttemptLimit, client_address, count_attempts, limits_of_address
-from identity.links import (
-    CONFIRMATION,
-    LINK_MAX_AGE,
-    Asked,
-    ask,
-    codes_of,
-    issue_link,
-    issue_way_back,
-)
-from identity.outbox import MAIL, new_message, post
+from identity.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_way_back
+from identity.outbox import KEPT_DAYS, MAIL, new_message, post
 from identity.signing import serializer
 from storage.errors import StorageError, TooManyAttempts
 from storage.kind import DAY_MS
@@ -60,13 +52,13 @@ def request_recovery(asked: Asked) -> None:
 
     The request must not tell whether somebody has the address, also not by the time it takes.
     """
+    _request("recovery", asked, good_until=asked.time + LINK_MAX_AGE * 1000)
+
+
+def _request(kind: str, asked: Asked, good_until: int) -> None:
+    """Put a letter into the outbox that is composed as it is sent. Raises StorageFailed."""
     message = new_message(
-        MAIL,
-        "recovery",
-        body="",
-        to=asked.address,
-        browser=asked.browser,
-        good_until=asked.time + LINK_MAX_AGE * 1000,
+        MAIL, kind, body="", to=asked.address, browser=asked.browser, good_until=good_until
     )
     post(get_storage(), message, MOST_WAITING)
 
@@ -79,18 +71,11 @@ def ask_confirmation(user: User) -> bool:
         count_letter(CONFIRMATION, user.email)
     except (TooManyAttempts, StorageError):  # the account or the change is saved
         return False  # what this browser asked for before stays good
-    store, asked = get_storage(), ask(CONFIRMATION, user.email)
-    site = current_app.config["SITE_NAME"]
-    text = issue_link(store, CONFIRMATION, user, asked.browser)
-    letter = Letter(
-        f"Confirm your email for {site}",
-        [f"Somebody typed this address at {site}. If that was you, confirm it."],
-        f"{base_url()}/confirm#{text}",
-        "Confirm this address",
-        codes_of(store, CONFIRMATION, user, asked.browser)[0],
-        LINK_ENDS,
-    )
-    _post("confirmation", user.email, letter, good_for=LINK_MAX_AGE * 1000)
+    asked = ask(CONFIRMATION, user.email)
+    try:  # its turn may come much later: the link is good from when it is sent
+        _request(CONFIRMATION, asked, good_until=asked.time + KEPT_DAYS * DAY_MS)
+    except StorageError as error:
+        current_app.logger.error("a letter is dropped: %s", error)
     return True
 
 

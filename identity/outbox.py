@@ -53,6 +53,14 @@ class Expired(Refused):
     """A message was not sent, because it is too late."""
 
 
+class Postponed(Deferred):
+    """The turn of a message comes at a time in milliseconds, which is no failure."""
+
+    def __init__(self, due: int) -> None:
+        super().__init__()
+        self.due = due
+
+
 class Paused(NotSent):
     """Nothing can be sent for some seconds, which is no failure of the message."""
 
@@ -237,6 +245,9 @@ class Sender:
     def _note_failure(self, message: Message, error: NotSent) -> None:
         """Set when a message is tried next, or that it is given up."""
         message.problem, message.claimed = str(error), 0
+        if isinstance(error, Postponed):
+            message.due = error.due
+            return
         if not is_own_failure(message, error):
             self._pause_channel(message, error)
         if is_own_failure(message, error):  # also if it was the last pause for this message

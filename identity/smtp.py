@@ -12,7 +12,7 @@ import smtplib
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from identity.advice import is_loopback
@@ -116,6 +116,7 @@ class Mailer:
         self._dialogue: Dialogue | None = None
         self._socket: socket.socket | None = None  # a duplicate: TLS takes the first one over
         self._is_late = False
+        self._is_connected = False  # in a block of `connected`
         self._sent = 0  # letters of this connection
 
     def send(self, to: str, content: bytes) -> None:
@@ -125,17 +126,29 @@ class Mailer:
         letters need. All else is about the installation.
         """
         address = ascii_address(to)
+        with self.connected():
+            self._hand_over(self._dialogue, address, content)
+            self._sent += 1
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """`with connected():` the server waits for a letter. The block has TIMEOUT seconds.
+
+        Raises Paused and CutOff.
+        """
+        if self._is_connected:  # the block is inside another one
+            yield
+            return
         if self._sent == MOST_LETTERS:
             self.close()
-        self._is_late = False
+        self._is_late, self._is_connected = False, True
         timer = threading.Timer(TIMEOUT, self._end)
         timer.daemon = True
         timer.start()
         try:
             if self._dialogue is None:
                 self._connect()
-            self._hand_over(self._dialogue, address, content)
-            self._sent += 1
+            yield
         except Paused:
             self.close()
             raise
@@ -145,6 +158,7 @@ class Mailer:
             kind = CutOff if ABOUT_LETTER.match(command) else Paused
             raise kind(TOO_LATE if self._is_late else describe(error)) from error
         finally:
+            self._is_connected = False
             timer.cancel()
 
     def _opened(self, connected: socket.socket) -> None:

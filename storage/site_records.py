@@ -94,8 +94,9 @@ class Message:
 
 @dataclass(slots=True)
 class State:
-    """How the last run of something ended."""
+    """How the last run of something ended, or when it last happened."""
 
     id: str  # "backup"
     time: int  # of the last one that succeeded; 0: none
     problem: str = ""  # of a later one that failed
+    times: list[int] = field(default_factory=list)  # of the last ones

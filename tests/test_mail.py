@@ -1,10 +1,12 @@
 """Letters: the dialogue with a mail server, and what the outbox does after each of its replies."""
 
+import contextlib
 import ssl
 import subprocess
 import threading
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import on_each_backend
@@ -12,8 +14,8 @@ from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server,
 
 from identity import smtp
 from identity.letter import Letter
-from identity.mail import Mail, compose, new_mailer
-from identity.outbox import MAIL, Channel, Paused, Refused, Sender, new_message
+from identity.mail import STRANGERS_AN_HOUR, Mail, claim_turn, compose, new_mailer
+from identity.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
 from identity.settings import SettingError, parse_smtp_url, read_settings
 from storage.errors import StorageFailed
@@ -385,6 +387,21 @@ def test_racing_senders_send_each_letter_once(storage, mail_server, put):
         each.join()
     assert len(mail_server.recipients) == len(set(mail_server.recipients)) == 20
     assert waiting(storage) == []
+
+
+@on_each_backend
+def test_racing_turns_of_strangers_are_as_many_as_may_be(storage):
+    def claim(_: int) -> bool:
+        with contextlib.suppress(Postponed):
+            claim_turn(storage)
+            return True
+        return False
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(claim, range(40))) == STRANGERS_AN_HOUR
+    with pytest.raises(Postponed) as refusal:
+        claim_turn(storage)
+    assert 0 < refusal.value.due - now_ms() <= 3_600_000
 
 
 @on_each_backend

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import time
 
 import pytest
 from authenticator import add_passkey, use_passkey
@@ -246,6 +247,30 @@ def test_request_looks_nothing_up(ada, browser, monkeypatch):
     assert browser.post("/recover", data={"email": EMAIL}).status_code == 303
 
 
+def test_time_of_a_letter_does_not_tell_those_behind_it_who_is_known(
+    ada, browser, deliver, mail_server
+):
+    """Nobody is written to, but the dialogue begins, and the next letter waits as long."""
+    mail_server.pauses["RCPT"] = 0.8  # seconds
+    for number, email in enumerate((EMAIL, "eva@example.org"), 1):
+        browser.post("/recover", data={"email": email})
+        begun = time.monotonic()
+        assert len(deliver()) == (email == EMAIL)
+        assert time.monotonic() - begun > 0.8, email
+        assert mail_server.connections == number
+    assert mail_server.recipients == [EMAIL]
+
+
+def test_server_that_is_away_does_not_tell_who_is_known(store, ada, app, browser):
+    for email in (EMAIL, "eva@example.org"):
+        browser.post("/recover", data={"email": email})
+        config = app.config | {"SMTP_URL": "smtp://localhost:1"}
+        Sender(store, Mail(store, config)).send_due(0)
+    first, second = store.records(OUTBOX).page("queue", waiting_queues(MAIL)[0])
+    assert first.problem == second.problem != ""
+    assert first.body == second.body == ""
+
+
 def test_letters_are_limited_by_network_and_address(store, ada, open_browser, subtests):
     def ask(email: str, address: str) -> int:
         browser = open_browser()
@@ -352,6 +377,46 @@ def test_another_browser_confirms_with_the_code(store, eva, open_browser, delive
     assert is_confirmed(store)
     assert phone.get("/account").status_code == 303  # it signs nobody in
     assert eva.post("/confirm", data={"link": link}).status_code == 403  # used
+
+
+def test_strangers_get_so_many_letters_an_hour(
+    store, ada, open_browser, deliver, mail_server, clock, subtests
+):
+    """From as many networks as it may be. Others wait, and nobody who has confirmed waits."""
+
+    def sign_up(number: int) -> Browser:
+        clock.shift(1)  # ids of one millisecond have no order
+        browser = open_browser()
+        browser.environ_base["REMOTE_ADDR"] = f"10.0.{number}.1"
+        form = {"name": f"Eva{number}", "email": f"eva{number}@example.org", "password": PASSWORD}
+        assert browser.post("/sign-up", data=form).status_code == 303
+        return browser
+
+    browsers = [sign_up(number) for number in range(44)]
+    open_browser().post("/recover", data={"email": EMAIL})
+    store.users.delete(store.users.find_by_login("eva0").id)  # uses up no turn
+    assert len(deliver()) == 21 and EMAIL in mail_server.recipients
+    clock.shift(3590)
+    browsers[1].post(
+        "/account/email", data={"email": "eva@x.example", "current_password": PASSWORD}
+    )
+    assert deliver() == []
+    with subtests.test("what waits has not failed"):
+        letters = store.records(OUTBOX).page("queue", waiting_queues(MAIL)[0])
+        assert {(each.tries, each.problem) for each in letters} == {(0, "")}
+    clock.shift(11)
+    texts = deliver()
+    assert len(texts) == 20
+    clock.shift(3590)  # a link is good from when it is sent
+    link, code = link_in(texts[-1]), code_in(texts[-1])
+    form = {"link": link, "code": code}
+    assert open_browser().post("/confirm", data=form).status_code == 303
+    assert is_confirmed(store, mail_server.recipients[-1])
+    clock.shift(11)
+    assert len(deliver()) == 4
+    assert sorted(mail_server.recipients) == sorted(
+        [EMAIL, "eva@x.example", *(f"eva{number}@example.org" for number in range(1, 44))]
+    )
 
 
 def test_link_is_bound_to_its_address(store, eva, deliver):

@@ -9,6 +9,7 @@ from identity.advice import Advice, check_installation
 from identity.context import get_storage, mail_is_on
 from identity.formatting import format_age
 from identity.outbox import CHAT, MAIL, count_messages
+from identity.proxies import check_proxies
 from identity.reports import shown_to
 from identity.rights import may_administer
 from identity.statistics import Numbers, read_numbers
@@ -122,4 +123,5 @@ def warning_of_backup(numbers: Numbers) -> str | None:
 
 def advice_of_site() -> list[Advice]:
     """Return what `settings` warns of, but for the address at which the server listens."""
-    return check_installation(current_app.config)
+    found = check_proxies(get_storage(), current_app.config["PROXIES"])
+    return [*check_installation(current_app.config), *found]

@@ -209,7 +209,7 @@ def test_suspended_player_gets_no_session_by_link_or_code(
     assert browser.get("/account").status_code == 303
 
 
-def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_browser):
+def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_browser, clock):
     seen = set()
     for number, email in enumerate([EMAIL, "eva@example.org", "adx@example.org"]):
         browser = open_browser()

@@ -13,6 +13,8 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from email.policy import SMTP
 from typing import BinaryIO
 
 from identity.advice import is_loopback
@@ -26,6 +28,11 @@ TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
 NO_TLS = (
     "The server offers no TLS, so no letter is sent. Try smtps:// in IDENTITY_SMTP_URL. In a "
     "network of your own, smtp+cleartext:// sends letters that anybody there can read."
+)
+MECHANISMS = {"PLAIN", "LOGIN", "CRAM-MD5"}  # of smtplib
+NO_MECHANISM = (
+    "The server takes no password by PLAIN, LOGIN or CRAM-MD5. What it offers: {names}. Ask those "
+    "who run it for another port or user, or leave the password out if it needs none."
 )
 MOST_LINES = 100  # of one reply, each of at most 8 KiB
 ABOUT_LETTER = re.compile("RCPT|DATA|MAIL .*SMTPUTF8")  # commands
@@ -74,6 +81,13 @@ class Dialogue(smtplib.SMTP):
             self.sock = context.wrap_socket(self.sock, server_hostname=host)
         return self.getreply()
 
+    def auth(
+        self, mechanism: str, authobject: Callable, *, initial_response_ok: bool = True
+    ) -> tuple[int, bytes]:
+        """Sign in. LOGIN has no standard, and with its first command some servers take no user."""
+        is_standard = mechanism.upper() != "LOGIN"
+        return super().auth(mechanism, authobject, initial_response_ok=is_standard)
+
     def putcmd(self, cmd: str, args: str = "") -> None:
         """Send a command."""
         self.command = f"{cmd} {args}".upper()
@@ -95,6 +109,20 @@ def shown(text: bytes) -> str:
     """Return the text of a reply on one line."""
     words = text.decode("ascii", "replace")
     return re.sub(r"[\x00-\x1f\x7f\ufffd]+", " ", words).strip()[:REPLY_LENGTH]
+
+
+def in_ascii(letter: bytes) -> bytes:
+    """Return a letter for a server that takes no other bytes (RFC 6152); its head stays as it is.
+
+    Lines may be long, and are encoded only if they must be, so that most links stay as they are.
+    """
+    if letter.isascii():
+        return letter
+    message = message_from_bytes(letter, policy=SMTP.clone(refold_source="none"))
+    for part in message.iter_parts():
+        subtype = part.get_content_subtype()
+        part.set_content(part.get_content(), subtype=subtype, cte="quoted-printable")
+    return message.as_bytes()
 
 
 def own_name(base_url: str) -> str:
@@ -182,7 +210,7 @@ class Mailer:
         if not (server.tls or server.cleartext):
             self._start_tls(dialogue)
         if server.user:
-            dialogue.login(server.user, server.password)
+            self._sign_in(dialogue)
 
     def _start_tls(self, dialogue: Dialogue) -> None:
         """Change to TLS (RFC 3207), without which letters go to this machine alone."""
@@ -196,6 +224,15 @@ class Mailer:
         elif not is_loopback(self._server.host):  # or somebody in between hides it
             raise Paused(NO_TLS)
 
+    def _sign_in(self, dialogue: Dialogue) -> None:
+        """Send the user and the password (RFC 4954). Raises Paused, OSError, SMTPException."""
+        offered = dialogue.esmtp_features.get("auth", "").upper().split()
+        if not MECHANISMS & set(offered):
+            names = shown(" ".join(offered).encode()) or "none"
+            raise Paused(NO_MECHANISM.format(names=names))
+        dialogue.esmtp_features["auth"] = " ".join(offered)
+        dialogue.login(self._server.user, self._server.password)
+
     def _hand_over(self, dialogue: Dialogue, address: str, content: bytes) -> None:
         """Do the transaction of a letter (RFC 5321 3.3)."""
         options = []
@@ -205,6 +242,8 @@ class Mailer:
             options.append("SMTPUTF8")
         if not content.isascii() and dialogue.has_extn("8bitmime"):
             options.append("BODY=8BITMIME")
+        elif address.isascii():
+            content = in_ascii(content)
         dialogue.command_encoding = "utf-8" if "SMTPUTF8" in options else "ascii"
         code, text = dialogue.mail(self._sender, options)
         if code != 250 and "SMTPUTF8" in options:

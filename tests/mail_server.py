@@ -23,7 +23,11 @@ class MailServer:
     """What arrives, and the replies: by command ("MAIL", "RCPT", "DATA"), then by address."""
 
     def __init__(
-        self, certificate: ssl.SSLContext | None = None, tls: bool = False, auth: bool = False
+        self,
+        certificate: ssl.SSLContext | None = None,
+        tls: bool = False,
+        auth: bool = False,
+        without: tuple[str, ...] = (),  # mechanisms
     ) -> None:
         self.letters: list[EmailMessage] = []
         self.recipients: list[str] = []
@@ -35,6 +39,7 @@ class MailServer:
         self.received: list[str] = []  # commands
         self.cuts = 0  # how many connections are closed after DATA, without a reply
         options = {"require_starttls": False, "tls_context": None if tls else certificate}
+        options["auth_exclude_mechanism"] = without
         if auth:
             options |= {
                 "authenticator": self._authenticate,

@@ -9,6 +9,7 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from aiosmtpd.smtp import AuthResult
 from conftest import on_each_backend
 from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server, text_of_letter
 
@@ -558,6 +559,67 @@ def test_letters_go_to_other_machines_by_tls_alone(
         assert letter.tries == 0 and "smtp+cleartext://" in letter.problem
     with subtests.test("setting"):
         send_letter(mail_server.url("smtp+cleartext"))
+
+
+def test_servers_sign_in_in_their_own_way(monkeypatch, subtests):
+    """AUTH LOGIN without an initial response, names in small letters, the form of old servers."""
+
+    async def login(self, server, args: list[str]) -> AuthResult:
+        if len(args) > 1:
+            await server.push("501 No initial response here")
+            return AuthResult(success=False, handled=True)
+        return await server.auth_LOGIN(server, args)
+
+    monkeypatch.setattr(MailServer, "auth_LOGIN", login, raising=False)
+    with contextlib.closing(MailServer(auth=True, without=("PLAIN",))) as server:
+        send_letter(server.url("smtp", CREDENTIALS))
+        assert len(server.letters) == 1
+    rest = b"250 OK\r\n250 OK\r\n354 Go\r\n250 OK\r\n"
+    for offer in ("AUTH login", "AUTH=LOGIN", "AUTH NTLM Login", "AUTH plain"):
+        asks = b"334 VXNlcm5hbWU6\r\n334 UGFzc3dvcmQ6\r\n" if "plain" not in offer else b""
+        hello = f"220 x\r\n250-x\r\n250 {offer}\r\n".encode()
+        with (
+            subtests.test(offer),
+            scripted_server(hello + asks + b"235 OK\r\n" + rest, 5.0) as port,
+        ):
+            send_letter(f"smtp://{CREDENTIALS}@127.0.0.1:{port}")
+
+
+def test_server_that_takes_no_password_as_we_send_it_is_named(subtests):
+    for reply, names in (
+        ("250-x\r\n250 AUTH NTLM", "offers: NTLM."),
+        ("250-x\r\n250 AUTH gssapi XOAUTH2", "offers: GSSAPI XOAUTH2."),
+        ("250-x\r\n250 AUTH", "offers: none."),
+        ("250 x", "offers: none."),
+        ("500 What?\r\n250 x", "offers: none."),
+    ):
+        script = f"220 x\r\n{reply}\r\n".encode()
+        refusal = pytest.raises(Paused, match=f"PLAIN, LOGIN or CRAM-MD5.* {names}")
+        with subtests.test(reply), scripted_server(script, 5.0) as port, refusal:
+            send_letter(f"smtp://{CREDENTIALS}@127.0.0.1:{port}")
+
+
+def test_server_without_extensions_gets_ascii(mail_server, monkeypatch, subtests):
+    """RFC 6152 3: no other bytes without 8BITMIME. RFC 5321 3.2: some know HELO alone."""
+    has_extension = smtp.Dialogue.has_extn
+    monkeypatch.setattr(
+        smtp.Dialogue, "has_extn", lambda *of: of[1] != "8bitmime" and has_extension(*of)
+    )
+    letter = LETTER._replace(text=["Zoë's letter = =3D."])
+    content = compose(CONFIG, "ada@example.org", letter)
+    with contextlib.closing(new_mailer(config_of(mail_server.url()))) as mailer:
+        mailer.send("ada@example.org", content.encode())
+    [arrived] = mail_server.letters
+    assert arrived.as_bytes().isascii() and not content.isascii()
+    text = text_of_letter(arrived)
+    assert "Zoë's letter = =3D." in text and letter.link in text.splitlines()
+    assert f'href="{letter.link}"' in arrived.get_body(("html",)).get_content()
+    whole = smtp.in_ascii(content.encode()).decode()
+    assert whole.partition("\r\n\r\n")[0] == content.partition("\r\n\r\n")[0]
+    for hello in ("250 x", "500 What?\r\n250 x"):
+        script = f"220 x\r\n{hello}\r\n250 OK\r\n250 OK\r\n354 Go\r\n250 OK\r\n".encode()
+        with subtests.test(hello), scripted_server(script, 5.0) as port:
+            assert "> data" in send_letter(f"smtp://127.0.0.1:{port}")
 
 
 # -- settings -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from authenticator import add_passkey, use_passkey
+from click.testing import CliRunner
 from conftest import PASSWORD, Browser
 from forms import parse, problems_of, text_of
 from mail_server import code_in, link_in, text_of_letter
@@ -16,10 +17,12 @@ from identity.actors import COMMAND
 from identity.mail import Mail
 from identity.outbox import MAIL, Sender, new_message
 from identity.passwords import hash_password
+from identity.settings import SETTINGS
+from identity_admin import identity_server_command
 from pages import recovery
 from storage.errors import EmailTaken, StorageFailed
 from storage.kinds import OUTBOX, waiting_queues
-from storage.records import MODERATOR, Suspension
+from storage.records import ADMINISTRATOR, MODERATOR, Suspension
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
@@ -514,6 +517,38 @@ def test_letters_on_changes(store, ada, browser, deliver):
     browser.post("/sign-out")
     browser.sign_in(password=NEW)
     assert deliver() == []  # this browser is known
+
+
+def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, monkeypatch, subtests):
+    """By the player, an administrator and the command; none to an address that is not confirmed."""
+    boss = enter("Boss", ADMINISTRATOR)
+    cy, _ = store.users.register("Cy", "cy@example.org", ""), browser.sign_in()
+    store.users.change_email(cy.id, cy.email, verified=True)
+    deliver()
+
+    def run_command(*arguments: str) -> None:
+        for name in SETTINGS:
+            monkeypatch.setenv(f"IDENTITY_{name}", str(app.config[name]))
+        done = CliRunner().invoke(identity_server_command, arguments)
+        assert done.exit_code == 0, done.output
+
+    password, words = {"password": PASSWORD}, "at Identity Server was deleted on"
+    for by, delete, expected in (
+        ("player", lambda: browser.post("/account/delete", data=password), f"Your account {words}"),
+        ("administrator", lambda: boss.post(f"/users/{bob.id}/delete", data=password), None),
+        ("command", lambda: run_command("user", "delete", "Cy", "--yes"), "The administrators of"),
+    ):
+        with subtests.test(by):
+            delete()
+            texts = deliver()
+            assert [text.startswith(expected or "") for text in texts] == [True] * bool(expected)
+    assert [store.users.find_by_login(each) for each in ("Ada", "Bob", "Cy")] == [None] * 3
+    dan = store.users.register("Dan", "dan@example.org", "")
+    store.users.change_email(dan.id, dan.email, verified=True)
+    assert boss.post(f"/users/{dan.id}/delete").status_code == 303
+    [text] = deliver()
+    assert text.startswith("The administrators of Identity Server deleted your account on")
+    assert "127.0.0.1" not in text and "/recover" not in text
 
 
 def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browser, deliver):

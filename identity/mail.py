@@ -25,7 +25,7 @@ from storage.site_records import Message, State
 CREATED_LINKS = "user recovery-link"  # the act in the audit log
 STRANGERS_AN_HOUR = 20  # letters to addresses that nobody has confirmed here
 STRANGERS = "strangers"  # the id of the state that has their times
-LONGEST_PRETENCE = 5  # seconds
+LONGEST_PRETENCE = 30  # seconds
 
 
 @functools.cache

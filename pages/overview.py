@@ -102,8 +102,8 @@ def describe_numbers() -> dict:
 def describe_letters() -> dict:
     """Return what was given up of the letters, how many wait, and what stops all of them."""
     outbox = get_storage().records(OUTBOX)
-    oldest = (outbox.page("queue", each, at_most=1) for each in waiting_queues(MAIL))
-    waiting = list(itertools.chain(*oldest))
+    oldest = (outbox.page("queue", each, None, READ_AT_MOST) for each in waiting_queues(MAIL))
+    waiting = itertools.chain(*oldest)  # some of them for their turn
     return {
         "waiting": count_messages(get_storage(), MAIL),
         # A problem that is no failure of the letter itself.

@@ -91,6 +91,7 @@ from identity.oauth import (
     tester_redirect_uri,
 )
 from identity.openid import issue_id_token
+from identity.proxies import PlainAddress
 from identity.reauthentication import address_after_sign_in, must_sign_in, session_start
 from identity.responses import (
     NO_STORE,
@@ -736,6 +737,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     load_templates(app)
     app.wsgi_app = FastPath(app, api_views, usual_hosts(origin))
     if settings["PROXIES"]:
+        app.wsgi_app = PlainAddress(app.wsgi_app, app.extensions["storage"])
         # Only the address: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)
     if settings["METRICS"] != "off":

@@ -261,11 +261,20 @@ def user_sign_out(name: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def user_delete(name: str, yes: bool) -> None:
-    """Delete a player with name and pictures. This cannot be undone."""
+    """Delete a player with name and pictures, and tell their confirmed address.
+
+    This cannot be undone.
+    """
     store = open_installation()
     user = read_user_named(store, name)
     confirm(f"Delete {user.name} (id {user.id})?", yes)
     Acts(store, COMMAND).delete_user(user.id)
+    config = read_settings()
+    if config["SMTP_URL"]:
+        from identity.letters import tell_deletion  # Flask, which no other command here needs
+
+        config["BASE_URL"] = base_url_of_links()
+        tell_deletion(store, config, user, is_own=False)
     echo(f"{user.name} is deleted.")
 
 

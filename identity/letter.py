@@ -16,6 +16,18 @@ class Letter(NamedTuple):
     end: tuple[str, ...] = ()
 
 
+def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:
+    """Return the letter with a link that confirms an address."""
+    return Letter(
+        f"Confirm your email for {site}",
+        [f"Somebody typed this address at {site}. If that was you, confirm it."],
+        f"{url}/confirm#{text}",
+        "Confirm this address",
+        code,
+        LINK_ENDS,
+    )
+
+
 def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
     """Return the letter with a link for a new password."""
     return Letter(

@@ -3,6 +3,9 @@
 A letter names nobody: whoever signs up with the address of another person chooses the name.
 """
 
+import logging
+from collections.abc import Mapping
+
 from flask import after_this_request, current_app, request
 from itsdangerous import BadSignature
 from werkzeug.wrappers import Response
@@ -10,19 +13,12 @@ from werkzeug.wrappers import Response
 from identity.actors import HALF_AN_HOUR
 from identity.context import base_url, get_storage, mail_is_on
 from identity.formatting import DATE_AND_TIME, DAY, format_time
-from identity.letter import LINK_ENDS, Letter
+from identity.letter import Letter
 from identity.limits import AttemptLimit, client_address, count_attempts, limits_of_address
-from identity.links import (
-    CONFIRMATION,
-    LINK_MAX_AGE,
-    Asked,
-    ask,
-    codes_of,
-    issue_link,
-    issue_way_back,
-)
-from identity.outbox import MAIL, new_message, post
+from identity.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_way_back
+from identity.outbox import KEPT_DAYS, MAIL, new_message, post
 from identity.signing import serializer
+from storage import Storage
 from storage.addresses import check_email, login_key
 from storage.errors import StorageError, TooManyAttempts
 from storage.kind import DAY_MS
@@ -33,6 +29,7 @@ LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a
 NOTICES_AN_HOUR = 10  # of a kind, to a player
 MOST_WAITING = 100_000  # letters
 KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
+LOG = logging.getLogger(__name__)
 NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
     "password": ("Your password was changed", "Your password at {site} was changed."),
     "passkey": ("A passkey was added", "A passkey was added to your account at {site}."),
@@ -61,13 +58,13 @@ def request_recovery(asked: Asked) -> None:
 
     The request must not tell whether somebody has the address, also not by the time it takes.
     """
+    _request("recovery", asked, good_until=asked.time + LINK_MAX_AGE * 1000)
+
+
+def _request(kind: str, asked: Asked, good_until: int) -> None:
+    """Put a letter into the outbox that is composed as it is sent. Raises StorageFailed."""
     message = new_message(
-        MAIL,
-        "recovery",
-        body="",
-        to=asked.address,
-        browser=asked.browser,
-        good_until=asked.time + LINK_MAX_AGE * 1000,
+        MAIL, kind, body="", to=asked.address, browser=asked.browser, good_until=good_until
     )
     post(get_storage(), message, MOST_WAITING)
 
@@ -80,18 +77,11 @@ def ask_confirmation(user: User) -> bool:
         count_letter(CONFIRMATION, user.email)
     except (TooManyAttempts, StorageError):  # the account or the change is saved
         return False  # what this browser asked for before stays good
-    store, asked = get_storage(), ask(CONFIRMATION, user.email)
-    site = current_app.config["SITE_NAME"]
-    text = issue_link(store, CONFIRMATION, user, asked.browser)
-    letter = Letter(
-        f"Confirm your email for {site}",
-        [f"Somebody typed this address at {site}. If that was you, confirm it."],
-        f"{base_url()}/confirm#{text}",
-        "Confirm this address",
-        codes_of(store, CONFIRMATION, user, asked.browser)[0],
-        LINK_ENDS,
-    )
-    _post("confirmation", user.email, letter, good_for=LINK_MAX_AGE * 1000)
+    asked = ask(CONFIRMATION, user.email)
+    try:  # its turn may come much later: the link is good from when it is sent
+        _request(CONFIRMATION, asked, good_until=asked.time + KEPT_DAYS * DAY_MS)
+    except StorageError as error:
+        LOG.error("a letter is dropped: %s", error)
     return True
 
 
@@ -121,7 +111,7 @@ def notify(user: User, kind: str) -> None:
         about = f"{kind} {user.id}"
         get_storage().attempts.count("notices", about, NOTICES_AN_HOUR, HALF_AN_HOUR)
     except (TooManyAttempts, StorageError) as error:
-        return current_app.logger.warning("a letter is dropped: %s", error)
+        return LOG.warning("a letter is dropped: %s", error)
     site, (subject, sentence) = current_app.config["SITE_NAME"], NOTICES[kind]
     when = format_time(now_ms(), DATE_AND_TIME)
     where = f"On {when}, from {client_address(request.remote_addr)}."
@@ -138,18 +128,41 @@ def notify(user: User, kind: str) -> None:
     _post(kind, user.email, letter)
 
 
+def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own: bool) -> None:
+    """Tell the confirmed address that a player had that the account was deleted, and by whom.
+
+    `config` has the settings: the command deletes as well.
+    """
+    if not (config["SMTP_URL"] and user.email_verified):
+        return
+    site, when = config["SITE_NAME"], format_time(now_ms(), DATE_AND_TIME)
+    by_others = f"The administrators of {site} deleted your account on {when}."
+    letter = Letter(
+        f"Your account was deleted ({site})",
+        [f"Your account at {site} was deleted on {when}." if is_own else by_others],
+        config["BASE_URL"],
+        "Open the site",
+        end=("Was that a mistake? Write to the people who run the site.",),
+    )
+    post_letter(store, config, "deletion", user.email, letter)
+
+
 def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:
+    post_letter(get_storage(), current_app.config, kind, to, letter, good_for)
+
+
+def post_letter(
+    store: Storage, config: Mapping[str, str], kind: str, to: str, letter: Letter, good_for: int = 0
+) -> None:
     """Put a letter into the outbox; what it tells of goes on if that cannot be saved."""
     from identity.mail import compose  # not without mail
 
     good_until = now_ms() + good_for if good_for else 0
     try:
-        body = compose(current_app.config, to, letter)
-        post(
-            get_storage(), new_message(MAIL, kind, body, to=to, good_until=good_until), MOST_WAITING
-        )
+        message = new_message(MAIL, kind, compose(config, to, letter), to=to, good_until=good_until)
+        post(store, message, MOST_WAITING)
     except (StorageError, ValueError) as error:
-        current_app.logger.error("a letter is dropped: %s", error)
+        LOG.error("a letter is dropped: %s", error)
 
 
 # -- browsers in which a player was signed in before --------------------------------------------

@@ -143,13 +143,13 @@ def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | 
     return (user, email, kept) if kept and kept.user_id == user_id else None
 
 
-def find_confirmed(store: Storage, email: str) -> User | None:
-    """Return the player who confirmed this address, or None."""
+def find_by_address(store: Storage, email: str, confirmed: bool) -> User | None:
+    """Return the player who has this address, and confirmed it or has not, or None."""
     try:
         user = store.users.find_by_login(email) if "@" in email else None
     except DamagedRecord:
         return None
-    return user if user and user.email_verified else None
+    return user if user and user.email_verified == confirmed else None
 
 
 # -- codes --------------------------------------------------------------------------------------

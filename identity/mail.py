@@ -1,6 +1,8 @@
 """Letters: how they are composed, and the channel of the outbox that sends them."""
 
+import contextlib
 import functools
+import time
 from collections.abc import Callable, Mapping
 from email.header import Header
 from email.message import EmailMessage
@@ -9,19 +11,23 @@ from email.utils import format_datetime, localtime, make_msgid, quote
 
 from jinja2 import Environment, FileSystemLoader, Template
 
-from identity.letter import Letter, recovery_letter
-from identity.links import PASSWORD, codes_of, find_confirmed, issue_link
-from identity.outbox import MAIL, Channel, Paused, Refused
+from identity.letter import Letter, confirmation_letter, recovery_letter
+from identity.links import CONFIRMATION, PASSWORD, codes_of, find_by_address, issue_link
+from identity.outbox import MAIL, Channel, Paused, Postponed, Refused
 from identity.settings import RESOURCES, parse_smtp_url
 from identity.smtp import Mailer, check_head
 from storage import Storage
 from storage.addresses import ascii_email
-from storage.errors import StorageError
-from storage.kinds import OUTBOX
-from storage.records import User
-from storage.site_records import Message
+from storage.errors import AlreadyThere, StorageError
+from storage.kind import HOUR_MS
+from storage.kinds import OUTBOX, STATES
+from storage.records import User, now_ms
+from storage.site_records import Message, State
 
 CREATED_LINKS = "user recovery-link"  # the act in the audit log
+STRANGERS_AN_HOUR = 20  # letters to addresses that nobody has confirmed here
+STRANGERS = "strangers"  # the id of the state that has their times
+LONGEST_PRETENCE = 30  # seconds
 
 
 @functools.cache
@@ -89,37 +95,83 @@ class Mail(Channel):
         self._config = config
         self._store = store
         self._mailer = new_mailer(config)
+        self._took = 0.5  # seconds for the last letter that was composed as it was sent
+        self._postponed = 0  # letters, since the connection began
         _template()  # after an upgrade the disk has that of another version
 
     def send(self, message: Message) -> None:
-        """Send a letter. One to an address that nobody has confirmed here is done. Raises NotSent.
+        """Send a letter. One that nobody here should get is done. Raises NotSent.
 
-        It is saved before it is sent, and never composed anew.
+        The time that it takes does not tell those who wait behind it whether somebody got it.
         """
-        body = message.body
-        if not body:
-            try:
-                user = find_confirmed(self._store, message.to)
-                if user is None:
-                    return
-                body = self._compose_recovery(user, message)
-                with self._store.records(OUTBOX).edit(message.id) as kept:
-                    kept.to, kept.body = user.email, body
-                message.to = user.email
-            except ValueError as error:
-                raise Refused(str(error)) from error
-            except StorageError as error:
-                raise Paused(f"The letter cannot be composed: {error}") from error
-        self._mailer.send(message.to, body.encode())
+        with self._mailer.connected():
+            begun = time.monotonic()
+            body = message.body or self._compose(message)
+            if body:
+                self._mailer.send(message.to, body.encode())
+            elif message.event != CONFIRMATION:
+                time.sleep(self._took)
+            if body and not message.body:
+                self._took = min(time.monotonic() - begun, LONGEST_PRETENCE)
+
+    def _compose(self, message: Message) -> str:
+        """Return a letter that is composed as it is sent, "" without its player. Raises NotSent."""
+        is_stranger = message.event == CONFIRMATION
+        try:
+            user = find_by_address(self._store, message.to, confirmed=not is_stranger)
+            if user is None:
+                return ""
+            message.to = user.email
+            compose = self._compose_confirmation if is_stranger else self._compose_recovery
+            return compose(user, message)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        except StorageError as error:
+            raise Paused(f"The letter cannot be composed: {error}") from error
 
     def _compose_recovery(self, user: User, message: Message) -> str:
+        """Return the letter, which is saved before it is sent, and never composed anew."""
+        self._store.audit.write(CREATED_LINKS, user.id, user=user.id)
+        body = self._with_link(PASSWORD, recovery_letter, user, message)
+        with self._store.records(OUTBOX).edit(message.id) as kept:
+            kept.to, kept.body = user.email, body
+        return body
+
+    def _compose_confirmation(self, user: User, message: Message) -> str:
+        """Return the letter, which is not saved: its link is good from when it is sent."""
+        body = self._with_link(CONFIRMATION, confirmation_letter, user, message)
+        try:
+            claim_turn(self._store)
+        except Postponed as error:
+            error.due += self._postponed // STRANGERS_AN_HOUR * HOUR_MS
+            self._postponed += 1
+            raise
+        return body
+
+    def _with_link(
+        self, purpose: str, make: Callable[..., Letter], user: User, message: Message
+    ) -> str:
         store, config = self._store, self._config
-        store.audit.write(CREATED_LINKS, user.id, user=user.id)
-        text = issue_link(store, PASSWORD, user, message.browser)
-        code = codes_of(store, PASSWORD, user, message.browser)[0]
-        letter = recovery_letter(config["SITE_NAME"], config["BASE_URL"], text, code)
+        text = issue_link(store, purpose, user, message.browser)
+        code = codes_of(store, purpose, user, message.browser)[0]
+        letter = make(config["SITE_NAME"], config["BASE_URL"], text, code)
         return compose(config, user.email, letter)
 
     def close(self) -> None:
         """End the connection."""
         self._mailer.close()
+        self._postponed = 0
+
+
+def claim_turn(store: Storage) -> None:
+    """Count a letter to an address that nobody has confirmed. Raises Postponed, StorageFailed."""
+    states, now = store.records(STATES), now_ms()
+    if states.find(STRANGERS) is None:
+        with contextlib.suppress(AlreadyThere):
+            states.add(State(STRANGERS, 0))
+    with states.edit(STRANGERS) as state:
+        # Those in the future are from before the clock was set back.
+        counted = [each for each in state.times if abs(now - each) < HOUR_MS]
+        if len(counted) >= STRANGERS_AN_HOUR:
+            raise Postponed(counted[0] + HOUR_MS)
+        state.times = [*counted, now]

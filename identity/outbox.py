@@ -6,6 +6,7 @@ message itself. A message that was sent is removed; one whose sender was killed 
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import threading
@@ -25,6 +26,7 @@ KEPT_DAYS = 30
 MOST_WAITING = 1000  # messages to the chat; further ones are dropped
 PAGE, LATER_PAGE = 100, 10  # messages that are sent before the first queue is looked at again
 LONGEST_PAUSE, LONGEST_WAIT = 60, 3600  # seconds: of our own, and one that a receiver asks for
+MOST_PAUSES = 2  # of the channel for one message, which then waits alone
 STOP_TIMEOUT = 8  # seconds for the messages that are being sent
 WEBHOOK_ID = "chat"
 CHAT, MAIL = "chat", "mail"  # channels
@@ -47,12 +49,28 @@ class Refused(Deferred):
     """A message was not sent, and never will be."""
 
 
+class Expired(Refused):
+    """A message was not sent, because it is too late."""
+
+
+class Postponed(Deferred):
+    """The turn of a message comes at a time in milliseconds, which is no failure."""
+
+    def __init__(self, due: int) -> None:
+        super().__init__()
+        self.due = due
+
+
 class Paused(NotSent):
     """Nothing can be sent for some seconds, which is no failure of the message."""
 
     def __init__(self, problem: str, seconds: int = 0) -> None:
         super().__init__(problem)
         self.seconds = seconds  # 0: twice as many as the last time
+
+
+class CutOff(Paused):
+    """The receiver broke off as it was given a message, which may be the reason or not."""
 
 
 class Channel:
@@ -170,20 +188,25 @@ class Sender:
             self._next_look = self._paused_until if now < self._paused_until else now + INTERVAL
 
     def _send_page(self, claim: int) -> bool:
-        """Send some messages; return True if there may be more."""
-        for queue, size in self._queues.items():
-            for number, message in enumerate(self._due(queue), 1):
+        """Send some messages; return True if there may be more.
+
+        Those that paused the channel come last, and after a slow one all queues are looked at anew.
+        """
+        ends = time.monotonic() + INTERVAL
+        for has_paused, queue in itertools.product((False, True), self._queues):
+            for number, message in enumerate(self._due(queue, has_paused), 1):
                 if self._stopping.is_set() or not self._send(message, claim):
                     return False
-                if number == size:
+                if number == self._queues[queue] or time.monotonic() > ends:
                     return True
         return False
 
-    def _due(self, queue: str) -> Iterator[Message]:
+    def _due(self, queue: str, has_paused: bool) -> Iterator[Message]:
         """Yield the messages of a queue that are due, as they were read."""
         after = None
         while page := self._store.records(OUTBOX).page("queue", queue, after, PAGE):
-            yield from (each for each in page if each.due <= now_ms())
+            found = (each for each in page if each.due <= now_ms())
+            yield from (each for each in found if bool(each.pauses) == has_paused)
             after = page[-1].id
 
     def _send(self, message: Message, claim: int) -> bool:
@@ -194,7 +217,7 @@ class Sender:
                 return True
             is_late = message.good_until and message.good_until <= now_ms()
             if is_late and message.body:
-                raise Refused("Its link has expired.")
+                raise Expired("Its link has expired.")
             if not is_late and message.id not in self._sent:  # without a body nobody gets a link
                 self._channel.send(message)
                 self._sent.add(message.id)
@@ -203,7 +226,8 @@ class Sender:
         except NotSent as error:
             with contextlib.suppress(NotFound), outbox.edit(message.id) as kept:
                 self._note_failure(kept, error)
-            return not error.stops_channel
+            is_alone = isinstance(error, CutOff) and time.monotonic() >= self._paused_until
+            return is_alone or not error.stops_channel
         with contextlib.suppress(NotFound):
             outbox.delete(message.id)  # if that fails, later: it is not sent again
         self._sent.discard(message.id)
@@ -220,15 +244,33 @@ class Sender:
 
     def _note_failure(self, message: Message, error: NotSent) -> None:
         """Set when a message is tried next, or that it is given up."""
-        now, message.problem, message.claimed = now_ms(), str(error), 0
-        if isinstance(error, Paused):
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
-            seconds = min(error.seconds, LONGEST_WAIT) or self._pause
-            self._paused_until = time.monotonic() + seconds
-            # Of several messages another one is tried first then: this may be the one that fails.
-            message.due = now + seconds * 1000 + (0 if error.seconds else 1000)
-        elif isinstance(error, Refused) or message.tries == len(self._channel.delays):
-            message.given_up = now
+        message.problem, message.claimed = str(error), 0
+        if isinstance(error, Postponed):
+            message.due = error.due
+            return
+        if not is_own_failure(message, error):
+            self._pause_channel(message, error)
+        if is_own_failure(message, error):  # also if it was the last pause for this message
+            self._count_try(message, error)
+
+    def _pause_channel(self, message: Message, error: Paused) -> None:
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        seconds = min(error.seconds, LONGEST_WAIT) or self._pause
+        self._paused_until = time.monotonic() + seconds
+        # Of several messages another one is tried first then: this may be the one that fails.
+        message.pauses += not error.seconds
+        message.due = now_ms() + seconds * 1000 + (0 if error.seconds else 1000)
+
+    def _count_try(self, message: Message, error: NotSent) -> None:
+        message.tries += not isinstance(error, Expired)
+        if isinstance(error, Refused) or message.tries > len(self._channel.delays):
+            message.given_up = now_ms()
         else:
-            message.due = now + self._channel.delays[message.tries] * 1000
-            message.tries += 1
+            message.due = now_ms() + self._channel.delays[message.tries - 1] * 1000
+
+
+def is_own_failure(message: Message, error: NotSent) -> bool:
+    """Return True for a failure that counts as a try of the message, and not as a pause for all."""
+    if isinstance(error, CutOff):
+        return message.pauses >= MOST_PAUSES
+    return not isinstance(error, Paused)

@@ -52,7 +52,9 @@ SETTINGS = {
     "INDEX_PROFILES": Setting("off", "whether search engines may list profiles: on or off"),
     "EMAIL": Setting("optional", "whether a new account needs an email: optional or required"),
     "SMTP_URL": Setting(
-        "", "server that sends letters: smtp[s]://user:password@host:port, each part %-encoded"
+        "",
+        "server that sends letters: smtp[s]://user:password@host:port, each part %-encoded; "
+        "smtp+cleartext:// is without TLS",
     ),
     "MAIL_FROM": Setting("", "address that letters come from, such as players@example.org"),
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
@@ -154,6 +156,9 @@ def _check_mail(url: str, sender: str) -> None:
         raise SettingError("MAIL_FROM", f"is {sender!r}, {expected}")
 
 
+SMTP_PORTS = {"smtp": 587, "smtps": 465, "smtp+cleartext": 25}  # RFC 6409, 8314, 5321
+
+
 class SmtpServer(NamedTuple):
     """The server that letters are given to."""
 
@@ -162,6 +167,7 @@ class SmtpServer(NamedTuple):
     tls: bool  # from the first byte; otherwise by STARTTLS
     user: str = ""
     password: str = ""
+    cleartext: bool = False  # no TLS
 
 
 def parse_smtp_url(url: str) -> SmtpServer:
@@ -173,19 +179,22 @@ def parse_smtp_url(url: str) -> SmtpServer:
         raise ValueError(f"cannot be used, {expected}") from None
     if url.count("@") > 1 or "#" in url or "?" in url:
         raise ValueError("has an @, # or ? in the user or the password: write %40, %23 or %3F")
-    is_known = parts.scheme in ("smtp", "smtps") and parts.hostname and url.isprintable()
+    is_known = parts.scheme in SMTP_PORTS and parts.hostname and url.isprintable()
     if not is_known or parts.path not in ("", "/") or " " in url:
         raise ValueError(f"cannot be used, {expected}")
     try:
-        port = parts.port or (465 if parts.scheme == "smtps" else 587)
+        port = parts.port or SMTP_PORTS[parts.scheme]
     except ValueError:
         raise ValueError("has a port that is no number from 1 to 65535") from None
     if bool(parts.username) != bool(parts.password):
         raise ValueError("needs a user and a password, or none of both")
+    cleartext = parts.scheme == "smtp+cleartext"
+    if cleartext and parts.username:
+        raise ValueError("has no TLS, so it takes no password: use smtp:// or smtps://")
     credentials = [unquote(each or "") for each in (parts.username, parts.password)]
     if not "".join(credentials).isascii():  # smtplib can send no others
         raise ValueError("has letters outside ASCII in the user or the password: use others")
-    return SmtpServer(parts.hostname, port, parts.scheme == "smtps", *credentials)
+    return SmtpServer(parts.hostname, port, parts.scheme == "smtps", *credentials, cleartext)
 
 
 def _check_openid(base_url: str) -> None:

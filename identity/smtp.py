@@ -13,11 +13,13 @@ import smtplib
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from email.policy import SMTP
 from typing import BinaryIO
 
 from identity.advice import is_loopback
-from identity.outbox import Deferred, Paused, Refused
+from identity.outbox import CutOff, Deferred, Paused, Refused
 from identity.settings import SmtpServer, host_of
 from storage.addresses import ascii_email
 
@@ -25,7 +27,17 @@ TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
 CONNECTING = 20  # seconds for each address of the server
 MOST_LETTERS = 100  # of one connection
 TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
+NO_TLS = (
+    "The server offers no TLS, so no letter is sent. Try smtps:// in IDENTITY_SMTP_URL. In a "
+    "network of your own, smtp+cleartext:// sends letters that anybody there can read."
+)
+MECHANISMS = {"PLAIN", "LOGIN", "CRAM-MD5"}  # of smtplib
+NO_MECHANISM = (
+    "The server takes no password by PLAIN, LOGIN or CRAM-MD5. What it offers: {names}. Ask those "
+    "who run it for another port or user, or leave the password out if it needs none."
+)
 MOST_LINES = 100  # of one reply, each of at most 8 KiB
+ABOUT_LETTER = re.compile("RCPT|DATA|MAIL .*SMTPUTF8")  # commands
 REPLY_LENGTH = 200  # characters of a server's reply that administrators read
 HEADERS = ["Auto-Submitted", "Content-Type", "Date", "From", "MIME-Version", "Message-ID"]
 HEADERS += ["Subject", "To"]  # of a letter, sorted
@@ -58,6 +70,7 @@ class Dialogue(smtplib.SMTP):
         self._log = log
         self._opened = opened
         self._hides = False  # what is sent and received: a password
+        self.command = ""  # the last one
         super().__init__(server.host, server.port, own_name, TIMEOUT)
 
     def connect(
@@ -72,8 +85,16 @@ class Dialogue(smtplib.SMTP):
             self.sock = context.wrap_socket(self.sock, server_hostname=host)
         return self.getreply()
 
+    def auth(
+        self, mechanism: str, authobject: Callable, *, initial_response_ok: bool = True
+    ) -> tuple[int, bytes]:
+        """Sign in. LOGIN has no standard, and with its first command some servers take no user."""
+        is_standard = mechanism.upper() != "LOGIN"
+        return super().auth(mechanism, authobject, initial_response_ok=is_standard)
+
     def putcmd(self, cmd: str, args: str = "") -> None:
         """Send a command."""
+        self.command = f"{cmd} {args}".upper()
         self._hides = self._hides or cmd.upper() == "AUTH"
         self._log(f"> {'AUTH ***' if self._hides else f'{cmd} {args}'.strip()}")
         super().putcmd(cmd, args)
@@ -92,6 +113,20 @@ def shown(text: bytes) -> str:
     """Return the text of a reply on one line."""
     words = text.decode("ascii", "replace")
     return re.sub(r"[\x00-\x1f\x7f\ufffd]+", " ", words).strip()[:REPLY_LENGTH]
+
+
+def in_ascii(letter: bytes) -> bytes:
+    """Return a letter for a server that takes no other bytes (RFC 6152); its head stays as it is.
+
+    Lines may be long, and are encoded only if they must be, so that most links stay as they are.
+    """
+    if letter.isascii():
+        return letter
+    message = message_from_bytes(letter, policy=SMTP.clone(refold_source="none"))
+    for part in message.iter_parts():
+        subtype = part.get_content_subtype()
+        part.set_content(part.get_content(), subtype=subtype, cte="quoted-printable")
+    return message.as_bytes()
 
 
 def own_name(base_url: str) -> str:
@@ -113,36 +148,53 @@ class Mailer:
         self._dialogue: Dialogue | None = None
         self._socket: socket.socket | None = None  # a duplicate: TLS takes the first one over
         self._is_late = False
+        self._is_connected = False  # in a block of `connected`
         self._sent = 0  # letters of this connection
 
     def send(self, to: str, content: bytes) -> None:
-        """Send a letter. Raises Paused, Deferred, Refused.
+        """Send a letter. Raises Paused, CutOff, Deferred, Refused.
 
-        Only a reply to RCPT or DATA is about the letter. All else is about the installation.
+        Only a reply to RCPT or DATA is about the letter, and one to MAIL that asks for what few
+        letters need. All else is about the installation.
         """
         address = ascii_email(to)
         if address is None:
             raise Refused("No letter can be sent to this address.")
         if problem := check_head(content, address):
             raise Refused(problem)
+        with self.connected():
+            self._hand_over(self._dialogue, address, content)
+            self._sent += 1
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """`with connected():` the server waits for a letter. The block has TIMEOUT seconds.
+
+        Raises Paused and CutOff.
+        """
+        if self._is_connected:  # the block is inside another one
+            yield
+            return
         if self._sent == MOST_LETTERS:
             self.close()
-        self._is_late = False
+        self._is_late, self._is_connected = False, True
         timer = threading.Timer(TIMEOUT, self._end)
         timer.daemon = True
         timer.start()
         try:
             if self._dialogue is None:
                 self._connect()
-            self._hand_over(self._dialogue, address, content)
-            self._sent += 1
+            yield
         except Paused:
             self.close()
             raise
         except (OSError, smtplib.SMTPException, ValueError) as error:
+            command = self._dialogue.command if self._dialogue else ""
             self.close()
-            raise Paused(TOO_LATE if self._is_late else describe(error)) from error
+            kind = CutOff if ABOUT_LETTER.match(command) else Paused
+            raise kind(TOO_LATE if self._is_late else describe(error)) from error
         finally:
+            self._is_connected = False
             timer.cancel()
 
     def _opened(self, connected: socket.socket) -> None:
@@ -163,14 +215,31 @@ class Mailer:
         dialogue = Dialogue(server, self._own_name, self._log, self._opened)
         self._dialogue = dialogue
         dialogue.ehlo_or_helo_if_needed()
-        if not server.tls and dialogue.has_extn("starttls"):
-            dialogue.starttls(context=ssl.create_default_context())
-            dialogue.ehlo()
-        is_safe = isinstance(dialogue.sock, ssl.SSLSocket) or is_loopback(server.host)
-        if server.user and not is_safe:
-            raise Paused("The server offers no TLS, so the password was not sent.")
+        if not (server.tls or server.cleartext):
+            self._start_tls(dialogue)
         if server.user:
-            dialogue.login(server.user, server.password)
+            self._sign_in(dialogue)
+
+    def _start_tls(self, dialogue: Dialogue) -> None:
+        """Change to TLS (RFC 3207), without which letters go to this machine alone."""
+        if dialogue.has_extn("starttls"):
+            try:
+                dialogue.starttls(context=ssl.create_default_context())
+            except smtplib.SMTPResponseException as error:
+                reply = f"{error.smtp_code} {shown(error.smtp_error)}"
+                raise Paused(f"The server refused TLS: {reply}") from error
+            dialogue.ehlo_or_helo_if_needed()
+        elif not is_loopback(self._server.host):  # or somebody in between hides it
+            raise Paused(NO_TLS)
+
+    def _sign_in(self, dialogue: Dialogue) -> None:
+        """Send the user and the password (RFC 4954). Raises Paused, OSError, SMTPException."""
+        offered = dialogue.esmtp_features.get("auth", "").upper().split()
+        if not MECHANISMS & set(offered):
+            names = shown(" ".join(offered).encode()) or "none"
+            raise Paused(NO_MECHANISM.format(names=names))
+        dialogue.esmtp_features["auth"] = " ".join(offered)
+        dialogue.login(self._server.user, self._server.password)
 
     def _hand_over(self, dialogue: Dialogue, address: str, content: bytes) -> None:
         """Do the transaction of a letter (RFC 5321 3.3)."""
@@ -181,8 +250,12 @@ class Mailer:
             options.append("SMTPUTF8")
         if not content.isascii() and dialogue.has_extn("8bitmime"):
             options.append("BODY=8BITMIME")
+        elif address.isascii():
+            content = in_ascii(content)
         dialogue.command_encoding = "utf-8" if "SMTPUTF8" in options else "ascii"
         code, text = dialogue.mail(self._sender, options)
+        if code != 250 and "SMTPUTF8" in options:
+            self._refuse(dialogue, code, text)
         if code != 250:
             raise Paused(f"The server refused the sender: {code} {shown(text)}")
         # Not dialogue.rcpt(), which parses the address: it was checked, and is sent as it is.
@@ -197,14 +270,16 @@ class Mailer:
             self._refuse(dialogue, code, text)
 
     def _refuse(self, dialogue: Dialogue, code: int, text: bytes) -> None:
-        """Raise the error for a reply to RCPT or DATA, and reset the dialogue for other letters."""
+        """Raise the error for a reply about the letter, and reset the dialogue for others."""
         reply = f"The server refused the letter: {code} {shown(text)}"
         if self._is_late:  # it was cut off
-            raise Paused(TOO_LATE)
+            raise CutOff(TOO_LATE)
         if not 400 <= code < 600 or code == 421:  # RFC 5321 3.8: it ends the connection
-            raise Paused(reply)
-        with contextlib.suppress(smtplib.SMTPException, OSError):
+            raise CutOff(reply)
+        try:
             dialogue.rset()
+        except (smtplib.SMTPException, OSError):  # it hung up: others get a new connection
+            self.close()
         raise (Refused if code >= 500 else Deferred)(reply)
 
     def close(self) -> None:

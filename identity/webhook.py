@@ -15,6 +15,7 @@ import secrets
 import socket
 import ssl
 import threading
+import time
 from urllib.parse import SplitResult, urlsplit
 
 from identity.outbox import CHAT, WEBHOOK_ID, Channel, NotSent, Paused
@@ -64,8 +65,8 @@ def check_address(url: str, private: bool) -> str | None:
     return None
 
 
-def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
-    """Return the family and the address to connect to, resolved once. Raises NotSent."""
+def resolve(parts: SplitResult, private: bool) -> list[tuple[int, tuple]]:
+    """Return the families and addresses to connect to, resolved once. Raises NotSent."""
     try:
         found = socket.getaddrinfo(
             parts.hostname, parts.port or usual_port(parts), type=socket.SOCK_STREAM
@@ -75,8 +76,7 @@ def resolve(parts: SplitResult, private: bool) -> tuple[int, tuple]:
     for _, _, _, _, address in found:
         if not private and not is_public(address[0]):
             raise NotSent("The host is in a private network.")
-    family, _, _, _, address = found[0]
-    return family, address
+    return [(family, address) for family, _, _, _, address in found]
 
 
 def has_allowed_scheme(parts: SplitResult, private: bool) -> bool:
@@ -160,19 +160,38 @@ def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tupl
     parts = urlsplit(webhook.url)
     if not has_allowed_scheme(parts, private):
         raise NotSent("The address does not start with https://.")
-    family, address = resolve(parts, private)
-    with socket.socket(family, socket.SOCK_STREAM) as connected, connected.dup() as duplicate:
-        timer = threading.Timer(TIMEOUT, shut_down, [duplicate])  # TLS takes the socket itself over
-        timer.start()
+    addresses, ends = resolve(parts, private), time.monotonic() + TIMEOUT
+    try:
+        with connect(addresses, ends) as connected, connected.dup() as duplicate:
+            left = max(ends - time.monotonic(), 0)
+            timer = threading.Timer(
+                left, shut_down, [duplicate]
+            )  # TLS takes the socket itself over
+            timer.start()
+            try:
+                connected.settimeout(TIMEOUT)
+                return exchange(connected, parts, body, headers)
+            finally:
+                timer.cancel()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, ssl.SSLError) else type(error).__name__
+        raise NotSent(f"It could not be reached ({reason}).") from error
+
+
+def connect(addresses: list[tuple[int, tuple]], ends: float) -> socket.socket:
+    """Return a connection to the first address that answers in its share of the time."""
+    problem = OSError("no address")
+    for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        connected = socket.socket(family, socket.SOCK_STREAM)
         try:
-            connected.settimeout(TIMEOUT)
+            connected.settimeout(max((ends - time.monotonic()) / left, 0.01))
             connected.connect(address)
-            return exchange(connected, parts, body, headers)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, ssl.SSLError) else type(error).__name__
-            raise NotSent(f"It could not be reached ({reason}).") from error
-        finally:
-            timer.cancel()
+        except OSError as error:
+            connected.close()
+            problem = error
+        else:
+            return connected
+    raise problem
 
 
 def shut_down(connected: socket.socket) -> None:

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response
 from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE, format_age, format_time
+from identity.letters import tell_deletion
 from identity.oauth import JOIN, SCOPES
 from identity.responses import NO_STORE, security_policy
 from identity.sessions import require_player
@@ -194,5 +195,6 @@ def delete_account(player: User) -> Response:
     """Delete the account, with the `password`."""
     refuse_unconfirmed(player, "password")
     acts_of(player).delete_user(player.id)
+    tell_deletion(get_storage(), current_app.config, player, is_own=True)
     session.clear()
     return forms.redirect_with_notice("Account deleted.", "/")

@@ -2,13 +2,14 @@
 
 import re
 
-from flask import Blueprint, abort, request
+from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.accounts import Acts
 from identity.actors import Actor
 from identity.apps import AppActs
 from identity.context import base_url, get_storage
+from identity.letters import tell_deletion
 from identity.limits import client_address
 from identity.notes import NoteActs
 from identity.sessions import require_player, signed_in_player
@@ -147,4 +148,5 @@ def delete_player(acts: Acts, user: User) -> Response:
     """Delete the player, with the administrator's own `password` unless it is proven."""
     require_proof(signed_in_player())
     acts.delete_user(user.id)
+    tell_deletion(get_storage(), current_app.config, user, is_own=False)
     return redirect_with_notice("Player deleted.", "/admin/players")

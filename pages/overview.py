@@ -9,6 +9,7 @@ from identity.advice import Advice, check_installation
 from identity.context import get_storage, mail_is_on
 from identity.formatting import format_age
 from identity.outbox import CHAT, MAIL, count_messages
+from identity.proxies import check_proxies
 from identity.reports import shown_to
 from identity.rights import may_administer
 from identity.statistics import Numbers, read_numbers
@@ -101,8 +102,8 @@ def describe_numbers() -> dict:
 def describe_letters() -> dict:
     """Return what was given up of the letters, how many wait, and what stops all of them."""
     outbox = get_storage().records(OUTBOX)
-    oldest = (outbox.page("queue", each, at_most=1) for each in waiting_queues(MAIL))
-    waiting = list(itertools.chain(*oldest))
+    oldest = (outbox.page("queue", each, None, READ_AT_MOST) for each in waiting_queues(MAIL))
+    waiting = itertools.chain(*oldest)  # some of them for their turn
     return {
         "waiting": count_messages(get_storage(), MAIL),
         # A problem that is no failure of the letter itself.
@@ -122,4 +123,5 @@ def warning_of_backup(numbers: Numbers) -> str | None:
 
 def advice_of_site() -> list[Advice]:
     """Return what `settings` warns of, but for the address at which the server listens."""
-    return check_installation(current_app.config)
+    found = check_proxies(get_storage(), current_app.config["PROXIES"])
+    return [*check_installation(current_app.config), *found]

@@ -13,7 +13,7 @@ from identity.links import (
     Link,
     ask,
     find_asked,
-    find_confirmed,
+    find_by_address,
     find_link,
     find_way_back,
     is_right_code,
@@ -170,7 +170,7 @@ def read_user_by_code(found: Link | None) -> User:
         (user, browser), email = found, None
     elif asked := find_asked(PASSWORD):
         email, browser = asked.address, asked.browser
-        user = find_confirmed(get_storage(), email)
+        user = find_by_address(get_storage(), email, confirmed=True)
     else:
         raise forms.FormRefused({"link": "Paste the whole link."})
     require_code(PASSWORD, user, browser, email)
@@ -245,7 +245,7 @@ def send_confirmation() -> Response:
     elif check_email(player.email):
         done = "We can't send emails to this address. Enter another one."
     elif ask_confirmation(player):
-        done = "We sent you an email. Open its link, or type its code."
+        done = "An email is on its way. Open its link, or type its code."
     else:
         done = "We sent several emails there lately. Look in your mailbox, in the spam folder too."
     return forms.redirect_with_notice(done, "/account/security")

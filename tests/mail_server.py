@@ -16,13 +16,18 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
 
 USER, SECRET = "us@er", "pass:word/%"
+CUT, SILENCE = "cut", "silence"  # instead of a reply
 
 
 class MailServer:
     """What arrives, and the replies: by command ("MAIL", "RCPT", "DATA"), then by address."""
 
     def __init__(
-        self, certificate: ssl.SSLContext | None = None, tls: bool = False, auth: bool = False
+        self,
+        certificate: ssl.SSLContext | None = None,
+        tls: bool = False,
+        auth: bool = False,
+        without: tuple[str, ...] = (),  # mechanisms
     ) -> None:
         self.letters: list[EmailMessage] = []
         self.recipients: list[str] = []
@@ -34,6 +39,7 @@ class MailServer:
         self.received: list[str] = []  # commands
         self.cuts = 0  # how many connections are closed after DATA, without a reply
         options = {"require_starttls": False, "tls_context": None if tls else certificate}
+        options["auth_exclude_mechanism"] = without
         if auth:
             options |= {
                 "authenticator": self._authenticate,
@@ -81,12 +87,18 @@ class MailServer:
         await self._begin("MAIL")
         if "MAIL" in self.replies:
             return self.replies["MAIL"]
+        if "SMTPUTF8" in options and "SMTPUTF8" in self.replies:
+            return self.replies["SMTPUTF8"]
         envelope.mail_from = address
         return "250 OK"
 
     async def handle_RCPT(self, server, session, envelope, address, options):
         await self._begin("RCPT")
-        if reply := self.replies.get(address):
+        if (reply := self.replies.get(address)) == SILENCE:
+            await asyncio.sleep(30)
+        if reply == CUT:
+            server.transport.abort()
+        if reply:
             return reply
         envelope.rcpt_tos.append(address)
         return "250 OK"
@@ -104,6 +116,11 @@ class MailServer:
                 email.message_from_bytes(envelope.content, policy=email.policy.default)
             )
         return reply
+
+    async def handle_RSET(self, server, session, envelope):
+        if self.replies.get("RSET") == CUT:
+            server.transport.abort()
+        return "250 OK"
 
     async def handle_QUIT(self, server, session, envelope):
         return self.replies.get("QUIT", "221 Bye")

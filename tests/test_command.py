@@ -34,6 +34,7 @@ from werkzeug.security import check_password_hash
 from commands.address import kept_address
 from commands.running import usable_cores
 from identity import passwords
+from identity.proxies import note_unreadable
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
 from storage.flat_files import disk
@@ -229,6 +230,13 @@ def test_settings_prints_each_value_and_its_source(installation):
     for name, setting in SETTINGS.items():
         at = next(n for n, line in enumerate(lines) if line.startswith(f"IDENTITY_{name}="))
         assert lines[at + 1].strip() == setting.help
+
+
+def test_settings_names_what_a_proxy_told_in_place_of_an_address(installation):
+    note_unreadable(installation.open(), "'unknown'")
+    words = "ago X-Forwarded-For had no address but 'unknown'"
+    assert words in installation.output("settings", IDENTITY_PROXIES="1")
+    assert words not in installation.output("settings")
 
 
 # -- user ---------------------------------------------------------------------------------------

@@ -1,21 +1,24 @@
 """Letters: the dialogue with a mail server, and what the outbox does after each of its replies."""
 
+import contextlib
 import ssl
 import subprocess
 import threading
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from email.header import decode_header, make_header
 from email.utils import getaddresses
 
 import pytest
+from aiosmtpd.smtp import AuthResult
 from conftest import on_each_backend
-from mail_server import SECRET, USER, MailServer, scripted_server, text_of_letter
+from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server, text_of_letter
 
 from identity import smtp
 from identity.letter import Letter
-from identity.mail import Mail, compose, new_mailer
-from identity.outbox import MAIL, Channel, Paused, Refused, Sender, new_message
+from identity.mail import STRANGERS_AN_HOUR, Mail, claim_turn, compose, new_mailer
+from identity.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
 from identity.settings import SettingError, parse_smtp_url, read_settings
 from storage.errors import StorageFailed
@@ -251,6 +254,7 @@ def test_refused_letter_is_given_up_and_holds_up_no_other(storage, sender, mail_
     assert mail_server.recipients == ["ada@example.org"] and mail_server.connections == 1
     [letter] = given_up(storage)
     assert "550 No such user" in letter.problem and waiting(storage) == []
+    assert letter.tries == 1
 
 
 def test_deferred_letter_is_tried_again_and_holds_up_no_other(storage, sender, mail_server, put):
@@ -263,7 +267,7 @@ def test_deferred_letter_is_tried_again_and_holds_up_no_other(storage, sender, m
         [letter] = waiting(storage)
         assert letter.tries == number and abs(letter.due - now_ms() - delay * 1000) < 5000
         send_now(storage, sender)
-    assert waiting(storage) == [] and len(given_up(storage)) == 1
+    assert waiting(storage) == [] and [each.tries for each in given_up(storage)] == [5]
 
 
 def test_letter_that_data_refuses_is_given_up(storage, sender, mail_server, put):
@@ -273,22 +277,81 @@ def test_letter_that_data_refuses_is_given_up(storage, sender, mail_server, put)
     assert "554 Looks like spam" in given_up(storage)[0].problem
 
 
-@pytest.mark.parametrize(("command", "reply"), [("MAIL", "550 No"), ("rcpt", "421 Closing")])
 def test_what_is_about_the_installation_pauses_all_and_loses_nothing(
-    storage, sender, mail_server, put, command, reply
+    storage, sender, mail_server, put
 ):
-    mail_server.replies["ada@example.org" if command == "rcpt" else command] = reply
+    mail_server.replies["MAIL"] = "550 No"
     for _ in range(3):
         put()
     sender.send_due(0)
     assert mail_server.connections == 1
-    letters = waiting(storage)
-    assert [each.tries for each in letters] == [0, 0, 0] and letters[0].problem
     sender.send_due(0)
     assert mail_server.connections == 1  # still paused
+    for _ in range(5):
+        send_now(storage, sender)
+    letters = waiting(storage)
+    assert [each.tries for each in letters] == [0, 0, 0] and letters[0].problem
     mail_server.replies.clear()
     send_now(storage, sender)
     assert len(mail_server.letters) == 3 and waiting(storage) == given_up(storage) == []
+
+
+def test_letters_that_break_the_dialogue_hold_up_no_other(
+    storage, put, mail_server, monkeypatch, subtests
+):
+    """As many as they are: after each pause one is begun that caused none, also of later queues."""
+    broken = {"RCPT 421": "421 Closing", "RCPT cut": CUT, "RCPT silence": SILENCE}
+    for name, reply in broken.items():
+        with subtests.test(name), monkeypatch.context() as patch:
+            patch.setattr(smtp, "TIMEOUT", 1 if reply == SILENCE else 60)
+            bad = [f"bad{number}@{name.split()[1]}.example" for number in range(2)]
+            mail_server.replies = dict.fromkeys(bad, reply)
+            ids = [put(each, good_for=3600) for each in bad]
+            put("ada@example.org")
+            sender = Sender(storage, Mail(storage, config_of(mail_server.url())))
+            mail_server.recipients.clear()
+            for _ in range(3):
+                send_now(storage, sender)
+            assert mail_server.recipients == ["ada@example.org"]
+            for _ in range(2):
+                send_now(storage, sender)
+            sender.send_due(0)
+            letters = [storage.records(OUTBOX).read(each) for each in ids]
+            assert all(each.tries >= 1 and each.due > now_ms() + 50_000 for each in letters)
+            paused = sender._paused_until  # noqa: SLF001
+            assert paused < time.monotonic() + 10  # it grew with no further failure
+            for each in ids:
+                storage.records(OUTBOX).delete(each)
+
+
+def test_letter_that_always_breaks_the_dialogue_is_given_up(storage, sender, mail_server, put):
+    mail_server.replies["DATA"] = "421 Closing"
+    put()
+    tries = []
+    for _ in range(6):
+        send_now(storage, sender)
+        tries += [each.tries for each in [*waiting(storage), *given_up(storage)]]
+    assert tries == [0, 1, 2, 3, 4, 5]
+    assert "421 Closing" in given_up(storage)[0].problem
+
+
+def test_server_that_hangs_up_after_a_refusal_pauses_nothing(storage, sender, mail_server, put):
+    mail_server.replies["gone@example.org"] = "550 No such user"
+    mail_server.replies["RSET"] = CUT
+    put("gone@example.org")
+    put("ada@example.org")
+    sender.send_due(0)
+    assert mail_server.recipients == ["ada@example.org"] and mail_server.connections == 2
+
+
+def test_extension_that_one_letter_needs_stops_no_other(storage, sender, mail_server, put):
+    """RFC 6531 3.4: the reply to MAIL may be about the address outside ASCII."""
+    mail_server.replies["SMTPUTF8"] = "550 No such addresses"
+    put("zoë@example.org")
+    put("ada@example.org")
+    sender.send_due(0)
+    assert mail_server.recipients == ["ada@example.org"]
+    assert "550 No such addresses" in given_up(storage)[0].problem
 
 
 def test_host_or_reply_that_python_cannot_decode_pauses_all(storage, put):
@@ -365,6 +428,7 @@ def test_letter_with_an_expired_link_is_given_up(storage, sender, mail_server, p
     clock.shift(11)
     sender.send_due(0)
     assert mail_server.letters == [] and "expired" in given_up(storage)[0].problem
+    assert given_up(storage)[0].tries == 0
 
 
 def test_slow_server_is_left_after_the_time_limit(storage, put, monkeypatch, subtests):
@@ -402,6 +466,21 @@ def test_racing_senders_send_each_letter_once(storage, mail_server, put):
         each.join()
     assert len(mail_server.recipients) == len(set(mail_server.recipients)) == 20
     assert waiting(storage) == []
+
+
+@on_each_backend
+def test_racing_turns_of_strangers_are_as_many_as_may_be(storage):
+    def claim(_: int) -> bool:
+        with contextlib.suppress(Postponed):
+            claim_turn(storage)
+            return True
+        return False
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(claim, range(40))) == STRANGERS_AN_HOUR
+    with pytest.raises(Postponed) as refusal:
+        claim_turn(storage)
+    assert 0 < refusal.value.due - now_ms() <= 3_600_000
 
 
 @on_each_backend
@@ -526,6 +605,99 @@ def test_no_password_without_tls_but_to_loopback(monkeypatch):
         send_letter(server.url("smtp", CREDENTIALS))
     server.close()
     assert server.connections == 2 and len(server.letters) == 1
+    with pytest.raises(ValueError, match="has no TLS, so it takes no password"):
+        parse_smtp_url("smtp+cleartext://ada:secret@mail.example")
+
+
+def test_letters_go_to_other_machines_by_tls_alone(
+    storage, put, mail_server, monkeypatch, subtests
+):
+    """Not offered, removed from the reply by somebody in between, refused, no EHLO at all."""
+    put()
+    with subtests.test("loopback"):
+        assert "> STARTTLS" not in send_letter(mail_server.url())
+    monkeypatch.setattr(smtp, "is_loopback", lambda host: False)
+    ready = b"220 x\r\n"
+    for name, script, words in (
+        ("not offered", b"250-x\r\n250 8BITMIME\r\n", "offers no TLS"),
+        ("removed", b"250-x\r\n250-8BITMIME\r\n250 XXXXXXXA\r\n", "offers no TLS"),
+        ("refused", b"250-x\r\n250 STARTTLS\r\n454 Not now\r\n", "refused TLS: 454 Not now"),
+        ("no EHLO", b"500 What?\r\n250 x\r\n", "offers no TLS"),
+    ):
+        with subtests.test(name), scripted_server(ready + script, 30.0) as port:
+            lines = []
+            mailer = new_mailer(config_of(f"smtp://127.0.0.1:{port}"), lines.append)
+            with pytest.raises(Paused, match=words):
+                mailer.send("ada@example.org", b"x")
+            assert not any(each.startswith("> MAIL") for each in lines)
+    with subtests.test("the channel"):
+        sender = Sender(storage, Mail(storage, config_of(mail_server.url())))
+        sender.send_due(0)
+        [letter] = waiting(storage)
+        assert letter.tries == 0 and "smtp+cleartext://" in letter.problem
+    with subtests.test("setting"):
+        send_letter(mail_server.url("smtp+cleartext"))
+
+
+def test_servers_sign_in_in_their_own_way(monkeypatch, subtests):
+    """AUTH LOGIN without an initial response, names in small letters, the form of old servers."""
+
+    async def login(self, server, args: list[str]) -> AuthResult:
+        if len(args) > 1:
+            await server.push("501 No initial response here")
+            return AuthResult(success=False, handled=True)
+        return await server.auth_LOGIN(server, args)
+
+    monkeypatch.setattr(MailServer, "auth_LOGIN", login, raising=False)
+    with contextlib.closing(MailServer(auth=True, without=("PLAIN",))) as server:
+        send_letter(server.url("smtp", CREDENTIALS))
+        assert len(server.letters) == 1
+    rest = b"250 OK\r\n250 OK\r\n354 Go\r\n250 OK\r\n"
+    for offer in ("AUTH login", "AUTH=LOGIN", "AUTH NTLM Login", "AUTH plain"):
+        asks = b"334 VXNlcm5hbWU6\r\n334 UGFzc3dvcmQ6\r\n" if "plain" not in offer else b""
+        hello = f"220 x\r\n250-x\r\n250 {offer}\r\n".encode()
+        with (
+            subtests.test(offer),
+            scripted_server(hello + asks + b"235 OK\r\n" + rest, 5.0) as port,
+        ):
+            send_letter(f"smtp://{CREDENTIALS}@127.0.0.1:{port}")
+
+
+def test_server_that_takes_no_password_as_we_send_it_is_named(subtests):
+    for reply, names in (
+        ("250-x\r\n250 AUTH NTLM", "offers: NTLM."),
+        ("250-x\r\n250 AUTH gssapi XOAUTH2", "offers: GSSAPI XOAUTH2."),
+        ("250-x\r\n250 AUTH", "offers: none."),
+        ("250 x", "offers: none."),
+        ("500 What?\r\n250 x", "offers: none."),
+    ):
+        script = f"220 x\r\n{reply}\r\n".encode()
+        refusal = pytest.raises(Paused, match=f"PLAIN, LOGIN or CRAM-MD5.* {names}")
+        with subtests.test(reply), scripted_server(script, 5.0) as port, refusal:
+            send_letter(f"smtp://{CREDENTIALS}@127.0.0.1:{port}")
+
+
+def test_server_without_extensions_gets_ascii(mail_server, monkeypatch, subtests):
+    """RFC 6152 3: no other bytes without 8BITMIME. RFC 5321 3.2: some know HELO alone."""
+    has_extension = smtp.Dialogue.has_extn
+    monkeypatch.setattr(
+        smtp.Dialogue, "has_extn", lambda *of: of[1] != "8bitmime" and has_extension(*of)
+    )
+    letter = LETTER._replace(text=["Zoë's letter = =3D."])
+    content = compose(CONFIG, "ada@example.org", letter)
+    with contextlib.closing(new_mailer(config_of(mail_server.url()))) as mailer:
+        mailer.send("ada@example.org", content.encode())
+    [arrived] = mail_server.letters
+    assert arrived.as_bytes().isascii() and not content.isascii()
+    text = text_of_letter(arrived)
+    assert "Zoë's letter = =3D." in text and letter.link in text.splitlines()
+    assert f'href="{letter.link}"' in arrived.get_body(("html",)).get_content()
+    whole = smtp.in_ascii(content.encode()).decode()
+    assert whole.partition("\r\n\r\n")[0] == content.partition("\r\n\r\n")[0]
+    for hello in ("250 x", "500 What?\r\n250 x"):
+        script = f"220 x\r\n{hello}\r\n250 OK\r\n250 OK\r\n354 Go\r\n250 OK\r\n".encode()
+        with subtests.test(hello), scripted_server(script, 5.0) as port:
+            assert "> data" in send_letter(f"smtp://127.0.0.1:{port}")
 
 
 # -- settings -------------------------------------------------------------------------------------
@@ -534,9 +706,10 @@ def test_no_password_without_tls_but_to_loopback(monkeypatch):
 def test_url_of_the_server(environment):
     assert parse_smtp_url(f"smtps://{CREDENTIALS}@mail.example")[:] == (
         *("mail.example", 465, True),
-        *(USER, SECRET),
+        *(USER, SECRET, False),
     )
     assert parse_smtp_url("smtp://mail.example:25")[:3] == ("mail.example", 25, False)
+    assert parse_smtp_url("smtp+cleartext://relay")[:3] == ("relay", 25, False)
     for url in (
         *("mail.example", "http://mail.example", "smtp://", "smtp://a b.example", "smtp://x/y"),
         *("smtp://ada@example.org:secret@x.example", "smtp://ada:sec#ret@x.example"),

@@ -1,15 +1,21 @@
 """The first page of moderators and administrators, and the numbers."""
 
+import time
+
 import pytest
+from conftest import on_each_backend
 from forms import parse, text_of
 
 from identity import statistics
 from identity.actors import Actor
 from identity.apps import AppActs
+from identity.formatting import format_age
+from identity.outbox import MAIL, new_message
+from identity.proxies import PlainAddress, check_proxies, note_unreadable
 from identity.reports import ReportActs
 from identity.statistics import Numbers, count_numbers, note_backup, read_numbers
 from storage.kind import DAY_MS
-from storage.kinds import STATES
+from storage.kinds import OUTBOX, STATES
 from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
 from storage.site_records import State
 
@@ -135,6 +141,49 @@ def test_numbers_know_what_they_do_not_know(store):
 def test_page_shows_what_settings_warn_of(app, boss):
     app.config["BASE_URL"] = "http://games.example.org"
     assert "Warning: passwords and tokens travel unencrypted" in text_of(boss.get(PATH))
+
+
+def test_page_says_what_stops_letters_behind_those_that_wait_for_their_turn(app, boss, store):
+    """That a letter was tried without success, or broke the dialogue once too often, stops none."""
+    app.config["SMTP_URL"] = "smtp://localhost:1"
+    add, good_until = store.records(OUTBOX).add, now_ms() + DAY_MS
+    add(new_message(MAIL, "confirmation", "", to="a@b.example", good_until=good_until))
+    tried = {"tries": 1, "pauses": 2, "problem": "421 Closing"}
+    add(new_message(MAIL, "recovery", "x", to="a@b.example", good_until=good_until, **tried))
+    assert "no emails can be sent" not in text_of(boss.get(PATH))
+    time.sleep(0.002)  # ids of one millisecond have no order
+    stopped = {"pauses": 1, "problem": "535 Wrong."}
+    add(new_message(MAIL, "recovery", "x", to="a@b.example", good_until=good_until, **stopped))
+    assert "no emails can be sent. 535 Wrong." in text_of(boss.get(PATH))
+
+
+@on_each_backend
+def test_what_is_no_address_is_logged_once_a_minute_and_named(storage, clock, caplog):
+    """By all workers together, whichever meets it."""
+    workers = [PlainAddress(lambda *_: [], storage) for _ in range(2)]
+    for shift in (0, 59, 2):
+        clock.shift(shift)
+        for worker in workers:
+            for _ in range(3):
+                worker({"REMOTE_ADDR": "<\x85script>"}, None)
+    found = [each.getMessage() for each in caplog.records]
+    assert len(found) == 2 and "no address but '<\\x85script>'" in found[0]
+    [advice] = check_proxies(storage, 1)
+    assert (
+        f"{format_age(now_ms())} X-Forwarded-For had no address but '<\\x85script>'"
+        in advice.problem
+    )
+    assert list(check_proxies(storage, 0)) == []
+    clock.shift(86_400)
+    assert list(check_proxies(storage, 1)) == []
+
+
+def test_page_names_what_is_no_address(app, boss, store):
+    note_unreadable(store, "'unknown'")
+    words = "X-Forwarded-For had no address but 'unknown'"
+    assert words not in text_of(boss.get(PATH))
+    app.config["PROXIES"] = 1
+    assert f"Warning: {format_age(now_ms())} {words}" in text_of(boss.get(PATH))
 
 
 def test_guests_sign_in_and_players_are_refused(browser, enter):

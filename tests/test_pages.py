@@ -11,10 +11,11 @@ from conftest import FOREIGN_LINK, Browser
 from flask import request
 from forms import parse
 from PIL import Image
-from werkzeug.test import TestResponse
+from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
-from identity.limits import client_address
+from identity.limits import ATTEMPTS_PER_NAME, client_address
 from identity.settings import ROOT
+from serving.access_log import access_line
 
 PAGE_LIMIT = 64 * 1024  # bytes of a form
 
@@ -260,6 +261,19 @@ def test_client_address_is_from_trusted_proxies_only(make_app, subtests):
         ({"PROXIES": "1"}, "2001:db8::7", "2001:db8::"),
         ({"PROXIES": "1"}, "::ffff:198.51.100.7", "198.51.100.7"),
         ({"PROXIES": "1"}, "<script>", "unknown"),
+        # Of Azure and some load balancers, with the port and in brackets (RFC 7239 6).
+        ({"PROXIES": "1"}, "203.0.113.7:51000", "203.0.113.7"),
+        ({"PROXIES": "2"}, "203.0.113.7:51000, 198.51.100.7:80", "203.0.113.7"),
+        ({"PROXIES": "1"}, "[2001:db8::7]:443", "2001:db8::"),
+        ({"PROXIES": "1"}, '"[2001:DB8::7]"', "2001:db8::"),
+        ({"PROXIES": "1"}, "[::ffff:198.51.100.7]:443", "198.51.100.7"),
+        ({"PROXIES": "1"}, "fe80::1%eth0", "fe80::"),
+        ({"PROXIES": "1"}, "[fe80::1%25eth0]:443", "fe80::"),
+        ({"PROXIES": "1"}, "2001:db8::7:443", "2001:db8::"),  # without brackets it is no port
+        ({"PROXIES": "1"}, "203.0.113.7:x", "unknown"),
+        ({"PROXIES": "1"}, "[203.0.113.7", "unknown"),
+        ({"PROXIES": "1"}, "[]", "unknown"),
+        ({"PROXIES": "1"}, "_hidden", "unknown"),
     ):
         with subtests.test(forwarded_for, **settings):
             app = make_app(**settings)
@@ -273,6 +287,24 @@ def test_client_address_is_from_trusted_proxies_only(make_app, subtests):
                 environ_overrides={"REMOTE_ADDR": "192.0.2.1"},
             )
             assert answer.text == address
+
+
+def test_ports_of_one_client_share_its_limits_and_its_name_in_the_log(make_app, ada):
+    app = make_app(PROXIES="1")
+
+    def sign_in(forwarded: str) -> tuple[int, bytes]:
+        form, headers = {"login": "Ada", "password": "x"}, {"X-Forwarded-For": forwarded}
+        environ = EnvironBuilder(
+            "/sign-in", base_url="http://localhost", method="POST", data=form, headers=headers
+        ).get_environ()
+        status = run_wsgi_app(app, environ)[1]
+        return int(status[:3]), access_line(environ, status, 0, 0.0).partition(b" ")[0]
+
+    seen = [sign_in(f"203.0.113.7:{port}") for port in range(ATTEMPTS_PER_NAME + 1)]
+    assert {address for _, address in seen} == {b"203.0.113.7"}
+    assert [status for status, _ in seen[-2:]] == [403, 429]
+    assert sign_in("203.0.113.8:1") == (403, b"203.0.113.8")
+    assert sign_in("[2001:db8::7%25eth0]:1") == (403, b"2001:db8::7")
 
 
 # -- cross-site posts -----------------------------------------------------------------------------

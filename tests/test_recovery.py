@@ -2,10 +2,12 @@
 
 import functools
 import json
+import time
 from urllib.parse import parse_qs
 
 import pytest
 from authenticator import add_passkey, use_passkey
+from click.testing import CliRunner
 from conftest import PASSWORD, Browser
 from forms import hidden_field, parse, problems_of, text_of
 from mail_server import code_in, link_in, text_of_letter
@@ -16,10 +18,12 @@ from identity.actors import COMMAND
 from identity.mail import Mail
 from identity.outbox import MAIL, Sender, new_message
 from identity.passwords import hash_password
+from identity.settings import SETTINGS
+from identity_admin import identity_server_command
 from pages import recovery
 from storage.errors import EmailTaken, StorageFailed
 from storage.kinds import OUTBOX, waiting_queues
-from storage.records import MODERATOR, Suspension, User
+from storage.records import ADMINISTRATOR, MODERATOR, Suspension, User
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
@@ -215,7 +219,7 @@ def test_suspended_player_gets_no_session_by_link_or_code(
     assert browser.get("/account").status_code == 303
 
 
-def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_browser):
+def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_browser, clock):
     seen = set()
     for number, email in enumerate([EMAIL, "eva@example.org", "adx@example.org"]):
         browser = open_browser()
@@ -251,6 +255,30 @@ def test_request_looks_nothing_up(ada, browser, monkeypatch):
 
     monkeypatch.setattr(Users, "find_by_login", fail)
     assert browser.post("/recover", data={"email": EMAIL}).status_code == 303
+
+
+def test_time_of_a_letter_does_not_tell_those_behind_it_who_is_known(
+    ada, browser, deliver, mail_server
+):
+    """Nobody is written to, but the dialogue begins, and the next letter waits as long."""
+    mail_server.pauses["RCPT"] = 0.8  # seconds
+    for number, email in enumerate((EMAIL, "eva@example.org"), 1):
+        browser.post("/recover", data={"email": email})
+        begun = time.monotonic()
+        assert len(deliver()) == (email == EMAIL)
+        assert time.monotonic() - begun > 0.8, email
+        assert mail_server.connections == number
+    assert mail_server.recipients == [EMAIL]
+
+
+def test_server_that_is_away_does_not_tell_who_is_known(store, ada, app, browser):
+    for email in (EMAIL, "eva@example.org"):
+        browser.post("/recover", data={"email": email})
+        config = app.config | {"SMTP_URL": "smtp://localhost:1"}
+        Sender(store, Mail(store, config)).send_due(0)
+    first, second = store.records(OUTBOX).page("queue", waiting_queues(MAIL)[0])
+    assert first.problem == second.problem != ""
+    assert first.body == second.body == ""
 
 
 def test_letters_are_limited_by_network_and_address(store, ada, open_browser, subtests):
@@ -470,6 +498,46 @@ def test_another_browser_confirms_with_the_code(store, eva, open_browser, delive
     assert eva.post("/confirm", data={"link": link}).status_code == 403  # used
 
 
+def test_strangers_get_so_many_letters_an_hour(
+    store, ada, open_browser, deliver, mail_server, clock, subtests
+):
+    """From as many networks as it may be. Others wait, and nobody who has confirmed waits."""
+
+    def sign_up(number: int) -> Browser:
+        clock.shift(1)  # ids of one millisecond have no order
+        browser = open_browser()
+        browser.environ_base["REMOTE_ADDR"] = f"10.0.{number}.1"
+        form = {"name": f"Eva{number}", "email": f"eva{number}@example.org", "password": PASSWORD}
+        assert browser.post("/sign-up", data=form).status_code == 303
+        return browser
+
+    browsers = [sign_up(number) for number in range(44)]
+    open_browser().post("/recover", data={"email": EMAIL})
+    store.users.delete(store.users.find_by_login("eva0").id)  # uses up no turn
+    assert len(deliver()) == 21 and EMAIL in mail_server.recipients
+    clock.shift(3590)
+    browsers[1].post(
+        "/account/email", data={"email": "eva@x.example", "current_password": PASSWORD}
+    )
+    assert deliver() == []
+    with subtests.test("what waits has not failed"):
+        letters = store.records(OUTBOX).page("queue", waiting_queues(MAIL)[0])
+        assert {(each.tries, each.problem) for each in letters} == {(0, "")}
+    clock.shift(11)
+    texts = deliver()
+    assert len(texts) == 20
+    clock.shift(3590)  # a link is good from when it is sent
+    link, code = link_in(texts[-1]), code_in(texts[-1])
+    form = {"link": link, "code": code}
+    assert open_browser().post("/confirm", data=form).status_code == 303
+    assert is_confirmed(store, mail_server.recipients[-1])
+    clock.shift(11)
+    assert len(deliver()) == 4
+    assert sorted(mail_server.recipients) == sorted(
+        [EMAIL, "eva@x.example", *(f"eva{number}@example.org" for number in range(1, 44))]
+    )
+
+
 def test_link_is_bound_to_its_address(store, eva, deliver):
     [text] = deliver()
     eva.post("/account/email", data={"email": "b@example.org", "current_password": PASSWORD})
@@ -599,6 +667,38 @@ def test_letters_on_changes(store, ada, browser, deliver):
     browser.post("/sign-out")
     browser.sign_in(password=NEW)
     assert deliver() == []  # this browser is known
+
+
+def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, monkeypatch, subtests):
+    """By the player, an administrator and the command; none to an address that is not confirmed."""
+    boss = enter("Boss", ADMINISTRATOR)
+    cy, _ = store.users.register("Cy", "cy@example.org", ""), browser.sign_in()
+    store.users.change_email(cy.id, cy.email, verified=True)
+    deliver()
+
+    def run_command(*arguments: str) -> None:
+        for name in SETTINGS:
+            monkeypatch.setenv(f"IDENTITY_{name}", str(app.config[name]))
+        done = CliRunner().invoke(identity_server_command, arguments)
+        assert done.exit_code == 0, done.output
+
+    password, words = {"password": PASSWORD}, "at Identity Server was deleted on"
+    for by, delete, expected in (
+        ("player", lambda: browser.post("/account/delete", data=password), f"Your account {words}"),
+        ("administrator", lambda: boss.post(f"/users/{bob.id}/delete", data=password), None),
+        ("command", lambda: run_command("user", "delete", "Cy", "--yes"), "The administrators of"),
+    ):
+        with subtests.test(by):
+            delete()
+            texts = deliver()
+            assert [text.startswith(expected or "") for text in texts] == [True] * bool(expected)
+    assert [store.users.find_by_login(each) for each in ("Ada", "Bob", "Cy")] == [None] * 3
+    dan = store.users.register("Dan", "dan@example.org", "")
+    store.users.change_email(dan.id, dan.email, verified=True)
+    assert boss.post(f"/users/{dan.id}/delete").status_code == 303
+    [text] = deliver()
+    assert text.startswith("The administrators of Identity Server deleted your account on")
+    assert "127.0.0.1" not in text and "/recover" not in text
 
 
 def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browser, deliver):

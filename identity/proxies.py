@@ -1,0 +1,79 @@
+"""The address of a client, as the proxies in front tell it in X-Forwarded-For."""
+
+import contextlib
+import functools
+import ipaddress
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from identity.formatting import DAY, format_age
+from storage import Storage
+from storage.errors import AlreadyThere, StorageError
+from storage.kinds import STATES
+from storage.maintenance import Advice
+from storage.records import now_ms
+from storage.site_records import State
+
+UNREADABLE = "address"  # the id of the state that has the last one
+EACH = 60_000  # milliseconds
+NAMED = DAY * 1000  # milliseconds after the last one
+FORWARDED = re.compile(r"\[(.*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
+LOG = logging.getLogger(__name__)
+
+
+@functools.lru_cache(maxsize=1024)
+def plain_address(text: str) -> str | None:
+    """Return an address without brackets, port (RFC 7239 6) and zone; None for other text."""
+    match = FORWARDED.fullmatch(text)
+    bare = (match[1] or match[2] or "") if match else text
+    try:
+        address = ipaddress.ip_address(bare.partition("%")[0])
+    except ValueError:
+        return None
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+class PlainAddress:
+    """WSGI middleware (PEP 3333) that gives the log and the limits the plain address."""
+
+    def __init__(self, app: Callable, store: Storage) -> None:
+        self._app = app
+        self._store = store
+        self._noted = 0  # when
+
+    def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        told = environ.get("REMOTE_ADDR") or ""
+        if address := plain_address(told):
+            environ["REMOTE_ADDR"] = address
+        elif abs(now_ms() - self._noted) >= EACH:
+            self._noted = now_ms()
+            note_unreadable(self._store, ascii(told)[:64])
+        return self._app(environ, start_response)
+
+
+def note_unreadable(store: Storage, told: str) -> None:
+    """Keep and log what was told in place of an address, once a minute in all workers."""
+    states, now = store.records(STATES), now_ms()
+    try:
+        with contextlib.suppress(AlreadyThere):
+            states.add(State(UNREADABLE, 0))
+        with states.edit(UNREADABLE) as state:
+            if abs(now - state.time) < EACH:
+                return
+            state.time, state.problem = now, told
+    except StorageError as error:
+        LOG.warning("it cannot be kept that an address is unreadable: %s", error)
+    LOG.warning("X-Forwarded-For has no address but %s: these clients count as one", told)
+
+
+def check_proxies(store: Storage, proxies: int) -> Iterator[Advice]:
+    """Find that the proxies told no address lately."""
+    state = store.records(STATES).find(UNREADABLE) if proxies else None
+    if state and now_ms() - state.time < NAMED:
+        yield Advice(
+            f"{format_age(state.time)} X-Forwarded-For had no address but {state.problem}: rate "
+            "limits count all such clients as one",
+            "let the proxy send the address of the client, and set IDENTITY_PROXIES to the number "
+            "of proxies",
+        )

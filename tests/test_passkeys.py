@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import tracemalloc
@@ -143,6 +144,7 @@ def test_registration_that_proves_nothing_is_400(store, adas_browser, ada, subte
         "inside another site": {"crossOrigin": True},
         "no user verification": {"flags": USER_PRESENT},
         "backed up, not eligible": {"flags": VERIFIED | BACKED_UP},
+        "below another site": {"topOrigin": "https://game.example"},
     }
     for name, changes in wrong.items():
         with subtests.test(name):
@@ -211,6 +213,10 @@ def test_assertion_that_proves_nothing_is_400_or_403(guest, phone, subtests):
         "the other type": {"type": "webauthn.create"},
         "another challenge": {"challenge": "x" * 43},
         "inside another site": {"crossOrigin": True},
+        "below another site": {"topOrigin": "https://game.example"},
+        "below this site": {"topOrigin": "http://localhost", "crossOrigin": False},
+        "below nothing": {"topOrigin": ""},
+        "backed up, not eligible": {"flags": VERIFIED | BACKED_UP},
         "no user verification": {"flags": USER_PRESENT},
         "nobody present": {"flags": 4},
         "the handle of another player": {"handle": "x" * 43},
@@ -228,6 +234,36 @@ def test_assertion_that_proves_nothing_is_400_or_403(guest, phone, subtests):
         signature = credential["response"]["signature"]
         credential["response"]["signature"] = signature[:-8] + "AAAAAAAA"
         assert post_credential(guest, json.dumps(credential)).status_code in (400, 403)
+    assert not is_signed_in(guest)
+
+
+def without_handle(credential: str, handle: str | None) -> list[str]:
+    """Return an answer with this in place of its user handle, and one without it."""
+    answer = json.loads(credential)
+    answer["response"]["userHandle"] = handle
+    replaced = json.dumps(answer)
+    del answer["response"]["userHandle"]
+    return [replaced, json.dumps(answer)]
+
+
+def test_user_handle_may_be_missing_where_own_passkeys_were_asked_for(
+    adas_browser, phone, guest, enter, clock, subtests
+):
+    """W3C Web Authentication Level 3, 7.2 step 6: security keys need not keep it."""
+    bobs_browser = enter("Bob")
+    add_passkey(bobs_browser)
+    for handle, which in itertools.product((None, ""), (0, 1)):
+        with subtests.test(handle=handle, which=which):
+            clock.shift(PROOF_AGE)
+            assert adas_browser.post("/account/recovery-codes").status_code == 403
+            for other in (guest, bobs_browser):  # who were asked for any, and for Bob's
+                credential = without_handle(phone.get(ask_request(other)), handle)[which]
+                assert post_credential(other, credential).status_code in (400, 403)
+            credential = without_handle(phone.get(ask_request(adas_browser)), handle)[which]
+            assert post_credential(adas_browser, credential).status_code == 200
+            assert adas_browser.post("/account/recovery-codes").status_code == 201
+    wrong = phone.get(ask_request(adas_browser), handle="x" * 43)
+    assert post_credential(adas_browser, wrong).status_code in (400, 403)
     assert not is_signed_in(guest)
 
 
@@ -406,6 +442,8 @@ def test_passkey_answers_an_app_that_asks_for_the_sign_in_again(make_app):
     assert ask_request(browsers["Ada"], leads_to)["allowCredentials"] == []
     refused = use_passkey(browsers["Ada"], bobs, leads_to)
     assert refused.status_code == 403 and "asks for Ada" in refused.json["message"]
+    credential, _ = without_handle(adas.get(ask_request(browsers["Ada"], leads_to)), None)
+    assert post_credential(browsers["Ada"], credential, leads_to).status_code == 400
     before = store.users.find_by_login("Ada").sessions
     assert use_passkey(browsers["Ada"], adas, leads_to).json == {"next": leads_to}
     assert "code" in forum.read_callback(browsers["Ada"].get(leads_to))
@@ -596,6 +634,20 @@ def test_new_codes_replace_the_old_ones(adas_browser, open_browser, codes):
     new = parse(page).select_one("code").text
     assert open_browser().sign_in(password=codes[0]).status_code == 403
     assert open_browser().sign_in(password=new).status_code == 303
+
+
+@on_each_backend
+def test_first_passkeys_that_race_give_one_set_of_codes(storage):
+    """The page of each would show codes, and those of all but the last would be dead."""
+    ada = storage.users.register("Ada", "", "")
+    acts = RecoveryActs(storage, Actor(ada.id))
+    issued = race(*[functools.partial(acts.issue, ada.id, replace=False)] * 8)
+    [shown] = filter(None, issued)
+    assert all(acts.use(ada.id, code) for code in shown[:-1])
+    assert acts.issue(ada.id, replace=False) == [] and acts.use(ada.id, shown[-1])
+    issued = race(*[functools.partial(acts.issue, ada.id, replace=False)] * 8)
+    [shown] = filter(None, issued)  # when all are used
+    assert len(shown) == CODES == count_codes(storage, ada.id) and acts.use(ada.id, shown[0])
 
 
 @on_each_backend

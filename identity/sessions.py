@@ -24,6 +24,8 @@ from identity.signing import serializer
 from storage.errors import NoSuchUser, StorageError
 from storage.records import Session, User, now_ms
 
+# RFC 8176 2: a passkey proves that a key is there, and by user verification who holds it.
+CODE_AMR, PASSKEY_AMR = ["otp"], ["pop", "user", "mfa"]
 SESSION_MAX_AGE = timedelta(days=14)
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
@@ -117,14 +119,19 @@ def require_player() -> User:
 
 
 def start_session(
-    user: User, password: str | None, new_hash: str | None = None, replaced: str | None = None
+    user: User,
+    password: str | None,
+    new_hash: str | None = None,
+    replaced: str | None = None,
+    amr: list[str] | None = None,
 ) -> bool:
     """Add a session to the record of a player who proved to be one, and set the cookie.
 
     With the right `password`, which is None if it was not typed, a hash that `needs_rehash` is
     replaced. With `new_hash`, of a new password, all other sessions end, else the one that is
-    `replaced`. Return False, and save nothing, if the password was changed or the player was
-    suspended since `user` was read. Raises Busy, StorageFailed.
+    `replaced`. `amr` is how the player proved it, None by a password. Return False, and save
+    nothing, if the password was changed or the player was suspended since `user` was read. Raises
+    Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if password is not None and needs_rehash(kept_hash):
@@ -138,6 +145,8 @@ def start_session(
         return False
     session.clear()
     session.update(user=user.id, id=entry.id)
+    if amr:
+        session["amr"] = amr
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True

@@ -5,6 +5,7 @@ passkeys are not offered, the addresses answer 404.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 from flask import Blueprint, abort, current_app, request, session
@@ -30,7 +31,7 @@ from identity.passkeys import (
 )
 from identity.recovery import RecoveryActs
 from identity.responses import NO_STORE
-from identity.sessions import describe_browser, local_address, signed_in_player
+from identity.sessions import PASSKEY_AMR, describe_browser, local_address, signed_in_player
 from pages import forms
 from pages.moderation import actor_of
 from pages.passkey_card import own_rp_id
@@ -237,5 +238,6 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
         acts.note_use(passkey.id, *use)
         note_proof()
     else:
-        complete_sign_in(user, leads_to, None, lambda: acts.note_use(passkey.id, *use))
+        note_use = functools.partial(acts.note_use, passkey.id, *use)
+        complete_sign_in(user, leads_to, None, note_use, PASSKEY_AMR)
     return {"next": leads_to}, NO_STORE

@@ -283,6 +283,12 @@ def test_failed_tries_from_this_network_are_given_back(ada, browser, request_let
     assert browser.sign_in(password=NEW).status_code == 303
 
 
+def test_page_of_a_link_does_not_say_where_it_is_from(browser):
+    """A moderator's link opens the same page as that of a letter, and its text is the secret."""
+    [form] = parse(browser.get("/recover")).select("form[data-link]")
+    assert form.select("[data-opened]") and "email" not in form.text
+
+
 def test_link_of_a_moderator_works_anywhere_also_without_mail(make_app, tmp_path):
     app = make_app(DATA_DIR=str(tmp_path / "other"))
     store = app.extensions["storage"]

@@ -35,7 +35,7 @@ from identity.sessions import PASSKEY_AMR, describe_browser, local_address, sign
 from pages import forms
 from pages.moderation import actor_of
 from pages.passkey_card import own_rp_id
-from pages.proof import note_proof, require_proof
+from pages.proof import note_proof, require_proof, with_proof
 from pages.security import security_form, security_page
 from pages.sign_in import complete_sign_in, is_enough
 from storage.errors import NotFound, TooManyAttempts
@@ -174,6 +174,7 @@ def add_passkey(player: User) -> Response | tuple:
 
 @passkeys.post("/account/passkeys/remove")
 @security_form("passkeys", stamped=True)
+@with_proof
 def remove_passkey(player: User) -> Response:
     """Remove the passkey with the `id`, unless it is the last way in."""
     with contextlib.suppress(NotFound):  # it was removed in another tab

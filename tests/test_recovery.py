@@ -16,8 +16,9 @@ from identity.mail import Mail
 from identity.outbox import MAIL, Sender, new_message
 from identity.passwords import hash_password
 from pages import recovery
+from pages.proof import PROOF_AGE
 from storage.errors import EmailTaken, StorageFailed
-from storage.kinds import OUTBOX, waiting_queues
+from storage.kinds import OUTBOX, PASSKEYS, waiting_queues
 from storage.records import MODERATOR, Suspension
 
 NEW = "another good phrase"
@@ -471,6 +472,39 @@ def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browse
     assert use_passkey(open_browser(), phone).status_code == 200
     [text] = deliver()
     assert "in a browser that is new" in text
+
+
+def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, clock, subtests):
+    """A proof is asked for by a page that sends the same form."""
+    browser.sign_in()
+    for _ in range(3):
+        add_passkey(browser)
+    key = store.records(PASSKEYS).page("user", str(ada.id))[0]
+    deliver()
+    acts = {
+        "/account/passkeys/remove": {"id": [key.id]},
+        "/account/email/letters": {"sign_ins": ["no"]},
+        "/account/password/remove": {},
+        "/account/recovery-codes": {},
+    }
+    for path, fields in acts.items():
+        with subtests.test(path):
+            clock.shift(PROOF_AGE)
+            before = store.users.read(ada.id), store.records(PASSKEYS).page("user", str(ada.id))
+            page = browser.post(path, data=fields)
+            assert page.status_code == 403
+            form = next(form for form in parse(page).select(f'form[action="{path}"]'))
+            assert form.select("input[name=password]")
+            assert deliver() == [] and before[0].quiet_sign_ins is False
+            again = store.users.read(ada.id), store.records(PASSKEYS).page("user", str(ada.id))
+            assert again == before
+    clock.shift(PROOF_AGE)
+    fields = {"sign_ins": ["no", "yes"]}  # gets more letters
+    assert browser.post("/account/email/letters", data=fields).status_code == 303
+    for path, fields in list(acts.items())[:2]:
+        clock.shift(PROOF_AGE)
+        done = browser.post(path, data=fields | {"password": PASSWORD})
+        assert done.status_code == 303
 
 
 def test_way_back_removes_the_passkeys_and_codes_of_a_thief(

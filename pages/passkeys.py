@@ -179,6 +179,7 @@ def remove_passkey(player: User) -> Response:
     """Remove the passkey with the `id`, unless it is the last way in."""
     with contextlib.suppress(NotFound):  # it was removed in another tab
         passkey_acts(player).remove(request.form.get("id", ""))
+        notify(player, "passkey removed")
     return forms.redirect_with_notice("Passkey removed.", "/account/security")
 
 
@@ -188,6 +189,8 @@ def remove_password(player: User) -> Response:
     """Remove the password, with the `password` unless it is proven."""
     require_proof(player)
     passkey_acts(player).remove_password(player.id)
+    if player.password_hash:
+        notify(player, "password removed")
     return forms.redirect_with_notice("Password removed.", "/account/security")
 
 
@@ -197,6 +200,7 @@ def replace_codes(player: User) -> tuple:
     """Replace the recovery codes, with the `password` unless it is proven."""
     require_proof(player)
     codes = recovery_acts(player).issue(player.id)
+    notify(player, "recovery codes")
     return show_new_codes(player, codes)
 
 

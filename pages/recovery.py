@@ -248,4 +248,6 @@ def change_letters() -> Response:
     if is_muted:
         ask_proof(player)
     email_acts_of(player).change_letters(player.id, is_quiet)
+    if is_muted:
+        notify(player, "letters")
     return forms.redirect_with_notice("Saved.", "/account/security")

@@ -65,7 +65,7 @@ def refuse_unconfirmed(player: User, field: str) -> None:
     if has_typed(player, field):
         refuse_wrong_password(player, field)
     elif not is_proven(player):
-        problem = "Confirm with a passkey on your security page, then press again."
+        problem = "Confirm with a passkey, then press again."
         raise FormRefused({"form": problem}, 403)
 
 
@@ -107,11 +107,9 @@ def ask_proof(player: User) -> None:
 
 def show_proof_page(missing: ProofMissing) -> Response:
     """Return the page of a proof. Its form has all fields of this one, and asks for files anew."""
-    player, refusal = require_player(), missing.refusal
+    player, refusal, rp_id = require_player(), missing.refusal, own_rp_id()
     fields = [each for each in request.form.items(multi=True) if each[0] not in OF_THE_PAGE]
-    has_passkey = own_rp_id() is not None and bool(
-        passkeys_of(get_storage(), player.id, own_rp_id())
-    )
+    has_passkey = rp_id is not None and bool(passkeys_of(get_storage(), player.id, rp_id))
     page = render_page(
         "proof.html",
         player,

@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import tracemalloc
+from hashlib import sha256
 
 import pytest
 from authenticator import (
@@ -39,6 +40,7 @@ from storage.kinds import PASSKEYS, RECOVERY_CODES
 from storage.records import Passkey, Suspension
 
 DAY = 86_400  # seconds
+POLICY = "Content-Security-Policy"
 
 
 @pytest.fixture
@@ -627,6 +629,30 @@ def test_code_does_what_a_password_does_in_forms(store, adas_browser, codes, ada
     assert adas_browser.post("/account/email", data=fields).status_code == 303
     assert adas_browser.post("/account/email", data=fields | {"email": ""}).status_code == 403
     assert count_codes(store, ada.id) == CODES - 1
+
+
+def test_page_of_a_proof_takes_a_passkey_or_a_recovery_code(store, adas_browser, ada, codes, clock):
+    """Of a player without a password; the page that confirms sends the form itself."""
+    phone, *others = [add_passkey(adas_browser) for _ in range(4)]
+    assert adas_browser.post("/account/password/remove").status_code == 303
+    ids = [sha256(each.credential_id).hexdigest() for each in others]
+
+    def remove(passkey_id: str, **fields: str):
+        return adas_browser.post("/account/passkeys/remove", data={"id": passkey_id} | fields)
+
+    clock.shift(PROOF_AGE)
+    page = remove(ids[0])
+    assert page.status_code == 403 and "connect-src 'self'" in page.headers[POLICY]
+    assert parse(page).select("button[name=confirm][data-send][hidden]")
+    assert parse(page).select_one("label[for=proof]").text == "Recovery code"
+    for wrong, where in (("", "form"), ("2222-2222-2222-2222", "proof")):
+        page = remove(ids[0], password=wrong)
+        assert (page.status_code, list(problems_of(page))) == (403, [where])
+    assert remove(ids[0], password=codes[0]).status_code == 303
+    clock.shift(PROOF_AGE)
+    assert remove(ids[1]).status_code == 403 and len(passkeys_of(store, ada)) == 3
+    assert use_passkey(adas_browser, phone).status_code == 200
+    assert remove(ids[1]).status_code == 303 and len(passkeys_of(store, ada)) == 2
 
 
 def test_new_codes_replace_the_old_ones(adas_browser, open_browser, codes):

@@ -92,7 +92,12 @@ from identity.oauth import (
 )
 from identity.openid import issue_id_token
 from identity.proxies import PlainAddress
-from identity.reauthentication import address_after_sign_in, must_sign_in, session_start
+from identity.reauthentication import (
+    address_after_sign_in,
+    must_sign_in,
+    session_amr,
+    session_start,
+)
 from identity.responses import (
     NO_STORE,
     STORAGE_RETRY_AFTER,
@@ -324,6 +329,7 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
         granted=granted_scope(auth_request.asked_scope, auth_request.scope),
         nonce=auth_request.nonce,
         auth_time=session_start(player) if OPENID in auth_request.scope else None,
+        amr=session_amr() if OPENID in auth_request.scope else [],
     )
     get_storage().codes.add(code, record)
     note_sign_in(get_storage(), auth_request.client_id)

@@ -35,6 +35,7 @@ from storage.repositories import Images
 from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
 
 RESETS = ("bio", "name", "picture")
+RANKS = ("a player", "a moderator", "an administrator")  # by level
 DAY_MS = 86_400_000  # milliseconds
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
@@ -116,15 +117,29 @@ class Acts:
         else:
             raise ValueError(f"{what} cannot be reset")
 
-    def set_mod_level(self, user_id: int, mod_level: int) -> None:
-        """Change what a player may do here. Raises InvalidField, LastAdministrator."""
+    def set_mod_level(self, user_id: int, mod_level: int) -> bool:
+        """Change what a player may do here, and return True if that is more than before.
+
+        Then all other administrators are told. Raises InvalidField, LastAdministrator.
+        """
         refuse("mod_level", check_mod_level(mod_level))
         last = nullcontext()
         if mod_level != ADMINISTRATOR:
             last = self._keep_an_administrator(may_administer, user_id)
         act, field = "user mod-level", "mod_level"
-        with last:
-            self._set_field(user_id, may_administer, act, field, mod_level, mod_level=mod_level)
+        audited = self._authority.audited(
+            may_administer, act, field, mod_level, mod_level=mod_level
+        )
+        with last, self._store.users.edit(user_id) as user:
+            audited(user)
+            rises = mod_level > user.mod_level
+            user.mod_level = mod_level
+        if rises:
+            by = name_actor(self._store, self._actor.id)
+            who = f"{by.title}, player id {by.user.id}" if by.user else by.title
+            text = f"{who}, made {user.name}, player id {user_id}, {RANKS[mod_level]}."
+            self._authority.tell_administrators(text, but=user_id)
+        return rises
 
     def grant_flair(self, user_id: int, flair: str) -> None:
         """Give a player a flair, which they may then equip. Raises InvalidField."""
@@ -336,14 +351,6 @@ class Acts:
         self._authority.require(may_moderate, user)
         if not self._authority.has(functools.partial(may_unsuspend, self._store), user):
             raise NotAllowed("An administrator suspended this player. Ask them to change it.")
-
-    def _set_field(
-        self, user_id: int, right: Right, act: str, field: str, value: object, **ids: int
-    ) -> None:
-        """Set a field of a player. Setting the same value is a no-op without an audit line."""
-        with self._store.users.edit(user_id) as user:
-            self._authority.audited(right, act, field, value, **ids)(user)
-            setattr(user, field, value)
 
     def _keep_an_administrator(self, right: Right, user_id: int) -> AbstractContextManager[None]:
         """Return `administered_without(user_id)`; the command may do without administrators."""

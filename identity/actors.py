@@ -1,11 +1,12 @@
 """Who acts: the rights of an actor, and what the audit log says of their acts."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from identity.rights import Right, is_oneself, may_administer
 from storage import Storage
-from storage.errors import ChangedBefore, NoSuchUser
+from storage.errors import ChangedBefore, NoSuchUser, StorageError
 from storage.records import MODERATOR, Client, User
 from storage.site_records import Look, Webhook
 
@@ -85,6 +86,18 @@ class Authority:
                 self.audit(act, **{kind: record.id}, **ids)
 
         return before
+
+    def notify(self, user_id: int, text: str) -> None:
+        """Leave a notice for a player; what it tells of is done also if that cannot be saved."""
+        with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:
+            user.notify(text)
+
+    def tell_administrators(self, text: str, but: int) -> None:
+        """Leave a notice for all administrators but one, as `notify`."""
+        with contextlib.suppress(StorageError):
+            for each in self._store.users.administrators():
+                if each.id != but:
+                    self.notify(each.id, text)
 
     def begin_change(self, record: Look | Webhook, seen: int, act: str) -> None:
         """Check and audit an administrator's change of a record as it was at the time `seen`.

@@ -173,15 +173,12 @@ class AppActs:
             if client.disabled_by == seen_owner is not None:
                 client.disabled_by = owner_id  # who may enable it
             client.owner_id = owner_id
-        self._notify(owner_id, f"An administrator gave you the app {client.name}.")
-        self._notify(seen_owner, f"An administrator gave your app {client.name} to somebody else.")
+        given = f"An administrator gave you the app {client.name}."
+        taken = f"An administrator gave your app {client.name} to somebody else."
+        for user_id, text in ((owner_id, given), (seen_owner, taken)):
+            if user_id is not None:
+                self._authority.notify(user_id, text)
         return client
-
-    def _notify(self, user_id: int | None, text: str) -> None:
-        """Leave a notice for a player; the act is done also if that cannot be saved."""
-        if user_id is not None:
-            with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:
-                user.notify(text)
 
     def issue_client_secret(self, client_id: str) -> str:
         """Replace an app's secret and return the new one."""

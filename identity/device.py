@@ -30,7 +30,7 @@ from identity.grants import save_consent
 from identity.limits import client_address, count_attempts, limits_of_address
 from identity.oauth import InvalidGrant, UnauthorizedClient
 from identity.pasted import find_code
-from identity.reauthentication import session_start
+from identity.reauthentication import session_amr, session_start
 from identity.responses import NO_STORE, JsonResponse
 from identity.signing import serializer
 from storage import Storage
@@ -147,7 +147,8 @@ def store_answer(store: Storage, asked: DeviceRequest, player: User | None) -> N
     if player:
         answer.user_id, answer.granted = player.id, asked.granted
         answer.grant_id = save_consent(player.id, asked, remembered=asked.tester is None).id
-        answer.auth_time = session_start(player) if OPENID in asked.scope else None
+        if OPENID in asked.scope:
+            answer.auth_time, answer.amr = session_start(player), session_amr()
     store.codes.add(ANSWER_PREFIX + asked.device_id, answer)
 
 

@@ -33,6 +33,23 @@ LOG = logging.getLogger(__name__)
 NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
     "password": ("Your password was changed", "Your password at {site} was changed."),
     "passkey": ("A passkey was added", "A passkey was added to your account at {site}."),
+    "passkey removed": (
+        "A passkey was removed",
+        "A passkey of your account at {site} was removed.",
+    ),
+    "password removed": ("Your password was removed", "Your password at {site} was removed."),
+    "recovery codes": (
+        "New recovery codes",
+        "New recovery codes were created for your account at {site}. The old ones are gone.",
+    ),
+    "letters": (
+        "No more emails about sign-ins",
+        "From now on {site} sends you no email when a new browser signs in to your account.",
+    ),
+    "rise": (
+        "Somebody got more rights",
+        "A player became a moderator or an administrator of {site}.",
+    ),
     "recovery code": (
         "A recovery code was used",
         "One of your recovery codes at {site} was used to sign in.",
@@ -116,13 +133,17 @@ def notify(user: User, kind: str) -> None:
     when = format_time(now_ms(), DATE_AND_TIME)
     where = f"On {when}, from {client_address(request.remote_addr)}."
     advice = "Was that not you? Set a new password: that signs everybody out."
-    if kind in ("passkey", "recovery code"):  # with which one could sign in again
+    if "passkey" in kind or "recovery code" in kind:  # with which one could sign in again
         advice += " Then remove the passkeys that are not yours, and create new recovery codes."
+    path, words = "/recover", "Set a new password"
+    if kind == "rise":
+        path, words = "/admin/log", "Open the log"
+        advice = "Does no administrator know of this? The log says who did it: take the level away."
     letter = Letter(
         f"{subject} ({site})",
         [sentence.format(site=site), where, advice],
-        f"{base_url()}/recover",
-        "Set a new password",
+        f"{base_url()}{path}",
+        words,
         end=("Was that you? Then there is nothing to do.",),
     )
     _post(kind, user.email, letter)
@@ -145,6 +166,14 @@ def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own:
         end=("Was that a mistake? Write to the people who run the site.",),
     )
     post_letter(store, config, "deletion", user.email, letter)
+
+
+def notify_administrators(kind: str, but: int) -> None:
+    """Tell the confirmed addresses of all administrators but one what happened, as `notify`."""
+    if mail_is_on():
+        for each in get_storage().users.administrators():
+            if each.id != but:
+                notify(each, kind)
 
 
 def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:

@@ -47,7 +47,7 @@ def issue_id_token(
         "aud": code.client_id,
         "auth_time": code.auth_time // 1000,
         "at_hash": digest_of(access_token, length=16),  # OpenID Connect Core 3.1.3.6
-        "amr": ["pwd"],  # RFC 8176
+        "amr": code.amr or ["pwd"],  # RFC 8176
     }
     claims |= {"nonce": code.nonce} if code.nonce else {}
     claims |= id_token_claims(user, code.scope, store, issuer, api_request.mail)

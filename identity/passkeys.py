@@ -190,7 +190,8 @@ def read_answer(text: str) -> dict:
     client_data = json.loads(decode(parts["clientDataJSON"]))
     if not all(type(each) is str for each in (client_data["challenge"], *parts.values())):
         raise TypeError("a number in place of bytes")
-    if client_data.get("crossOrigin"):  # 7.1 step 9, 7.2 step 14
+    # 7.1 step 9, 7.2 step 14, and the step after each
+    if client_data.get("crossOrigin") or client_data.get("topOrigin") is not None:
         raise ValueError("from a page inside another site's")
     raw_id = encode(decode(answer["rawId"]))
     transports = answer["response"].get("transports") or []
@@ -219,8 +220,7 @@ def verify_registration(
         raise ValueError("too long")
     if credential.public_key[3] not in ALGORITHMS:  # 7.1 step 20
         raise ValueError("a key that was not asked for")
-    if data.is_backed_up() and not data.is_backup_eligible():  # 7.1 step 18
-        raise ValueError("backed up, and not eligible")
+    require_eligible(data)
     passkey_id, sent = hashlib.sha256(credential.credential_id).hexdigest(), answer["transports"]
     key_and_host = answer["rawId"], encode(key), rp_id
     passkey = Passkey(passkey_id, user_id, handle, *key_and_host, name="", created=now_ms())
@@ -229,11 +229,20 @@ def verify_registration(
     return passkey, MODELS.get(credential.aaguid.hex(), "")
 
 
-def find_passkey(store: Storage, answer: dict, rp_id: str) -> tuple[Passkey, User]:
+def require_eligible(data) -> None:  # fido2.webauthn.AuthenticatorData
+    """Raise ValueError for a passkey that is backed up and cannot be (7.1 step 18)."""
+    if data.is_backed_up() and not data.is_backup_eligible():
+        raise ValueError("backed up, and not eligible")
+
+
+def find_passkey(
+    store: Storage, answer: dict, rp_id: str, asked_id: str = ""
+) -> tuple[Passkey, User]:
     """Return the passkey that an answer names, and its player.
 
-    Nothing is proven yet but that the user handle is the player's (7.2 step 6). Raises
-    PasskeyRefused, UnknownPasskey.
+    Nothing is proven yet but that the user handle is the player's (7.2 step 6). There may be none
+    if the player with the id `asked_id` was asked for one of the own passkeys, and answers with it.
+    Raises PasskeyRefused, UnknownPasskey.
     """
     passkey_id = hashlib.sha256(decode(answer["rawId"])).hexdigest()
     passkey = store.records(PASSKEYS).find(passkey_id)
@@ -241,7 +250,9 @@ def find_passkey(store: Storage, answer: dict, rp_id: str) -> tuple[Passkey, Use
     if user is None:
         raise UnknownPasskey
     with refusing_all_errors():
-        if decode(answer["response"]["userHandle"]) != decode(passkey.handle):
+        handle = answer["response"].get("userHandle")
+        is_own = handle is None and str(user.id) == asked_id
+        if not is_own and decode(handle) != decode(passkey.handle):
             raise ValueError("the user handle of another player")
     return passkey, user
 
@@ -263,6 +274,7 @@ def verify_assertion(
     server = _fido2_server(passkey.rp_id, origin)
     server.authenticate_complete(_state(challenge), [known], answer)
     data = AuthenticatorData(decode(answer["response"]["authenticatorData"]))
+    require_eligible(data)
     return data.counter, data.is_backed_up()
 
 

@@ -37,6 +37,11 @@ def session_start(player: User) -> int:
     return next(each.since for each in player.sessions if each.id == session["id"])
 
 
+def session_amr() -> list[str]:
+    """Return how the player signed in to this session (RFC 8176), [] by a password."""
+    return session.get("amr", [])
+
+
 def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> bool:
     """Return True if the player has to sign in before this request can be answered."""
     if player is None or auth_request.hinted_id not in (None, player.id):

@@ -43,8 +43,11 @@ class RecoveryActs:
         self._codes = store.records(RECOVERY_CODES)
         self._authority = Authority(store, actor)
 
-    def issue(self, user_id: int) -> list[str]:
-        """Replace the codes of a player, and return the new ones, which cannot be read again."""
+    def issue(self, user_id: int, replace: bool = True) -> list[str]:
+        """Replace the codes of a player, and return the new ones, which cannot be read again.
+
+        Without `replace`, return [] if the player has codes: of racing calls one makes them.
+        """
         letters = ["".join(map(secrets.choice, [LETTERS] * 16)) for _ in range(CODES)]
         new = RecoveryCodes(user_id, [sha256(each) for each in letters], now_ms())
 
@@ -56,6 +59,8 @@ class RecoveryActs:
             self._codes.add(new, before)
         except AlreadyThere:
             with self._codes.edit(user_id) as codes:
+                if codes.hashes and not replace:
+                    return []
                 before(codes)
                 codes.hashes, codes.created = new.hashes, new.created
         return ["-".join(each[start : start + 4] for start in range(0, 16, 4)) for each in letters]

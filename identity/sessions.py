@@ -26,6 +26,8 @@ from identity.signing import serializer
 from storage.errors import NoSuchUser, StorageError
 from storage.records import Session, User, now_ms
 
+# RFC 8176 2: a passkey proves that a key is there, and by user verification who holds it.
+CODE_AMR, PASSKEY_AMR = ["otp"], ["pop", "user", "mfa"]
 SESSION_MAX_AGE = timedelta(days=14)
 BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
 NEXT_LENGTH = LONGEST_ADDRESS - 100  # characters; the others are for the path of a page
@@ -124,14 +126,19 @@ def require_player() -> User:
 
 
 def start_session(
-    user: User, password: str | None, new_hash: str | None = None, replaced: str | None = None
+    user: User,
+    password: str | None,
+    new_hash: str | None = None,
+    replaced: str | None = None,
+    amr: list[str] | None = None,
 ) -> bool:
     """Add a session to the record of a player who proved to be one, and set the cookie.
 
     With the right `password`, in the form that is hashed, or None if it was not typed, a hash that
     `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions end, else the
-    one that is `replaced`. Return False, and save nothing, if the password was changed or the
-    player was suspended since `user` was read. Raises Busy, StorageFailed.
+    one that is `replaced`. `amr` is how the player proved it, None by a password. Return False, and
+    save nothing, if the password was changed or the player was suspended since `user` was read.
+    Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if password is not None and needs_rehash(kept_hash, password):
@@ -146,6 +153,8 @@ def start_session(
     kept = {name: value for name, value in session.items() if name == BROWSER}
     session.clear()
     session.update(kept, user=user.id, id=entry.id)
+    if amr:
+        session["amr"] = amr
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True

@@ -15,8 +15,7 @@ from identity.responses import NO_STORE, security_policy
 from identity.sessions import require_player
 from pages import export, forms
 from pages.moderation import acts_of
-from pages.passkey_card import confirmation_of
-from pages.proof import refuse_unconfirmed
+from pages.proof import confirmation_of, refuse_unconfirmed
 from pages.rendering import render_page
 from pages.security import security
 from pages.uploads import read_images

@@ -12,6 +12,7 @@ from identity.webhook import EVENTS, FORMATS
 from pages.admin import render_desk, require_administrator
 from pages.forms import form_view, redirect_with_notice, seen_time
 from pages.moderation import actor_of
+from pages.proof import with_proof
 from storage.kinds import OUTBOX, queue_of
 from storage.records import User
 
@@ -58,6 +59,7 @@ chat_form = form_view(lambda: (require_administrator(),), chat_page, stamped=Tru
 
 @chat.post("/admin/chat")
 @chat_form
+@with_proof
 def save_chat(player: User) -> Response | tuple:
     """Save the `url`, the `format` and the `events` of the webhook."""
     form, private = request.form, current_app.config["WEBHOOK_PRIVATE"] == "on"
@@ -73,12 +75,14 @@ def show_key(player: User, key: str) -> tuple:
 
 @chat.post("/admin/chat/key")
 @chat_form
+@with_proof
 def replace_key(player: User) -> tuple:
     return show_key(player, acts_of(player).replace_key(seen_time()))
 
 
 @chat.post("/admin/chat/remove")
 @chat_form
+@with_proof
 def remove_chat(player: User) -> Response:
     acts_of(player).remove(seen_time())
     return redirect_with_notice("The chat is told nothing more.", "/admin/chat")

@@ -19,6 +19,7 @@ from pages import forms
 from pages.games import start_of_page
 from pages.moderation import app_acts_of
 from pages.players import format_ago
+from pages.proof import ask_proof, with_proof
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
 from pages.uploads import read_images
@@ -32,6 +33,7 @@ CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
 URIS = ("redirect_uris", "post_logout_redirect_uris")  # fields with a URI on each line
 WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the field `who`
+HARMLESS = {"name", "description"}  # other fields say where codes go, and to whom
 NOWHERE = "Enter a redirect URI or a game URL."
 NOWHERE_PUBLIC = "Enter a redirect URI or a game URL, or tick Sign in on another device."
 
@@ -102,6 +104,7 @@ def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
 
 @developer.post("/developer")
 @forms.form_view(lambda: (require_developer(),), clients_page)
+@with_proof
 def register(player: User) -> Response | tuple:
     """Register a `program` at its `address`, or a client of a `kind` by `read_client_form`."""
     public = KINDS.get(request.form.get("kind", ""))
@@ -246,6 +249,9 @@ client_form = functools.partial(forms.form_view, find_own_client, client_page)
 def save_client(player: User, client: Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
     fields = read_client_form(player, client.public, client)
+    changed = {each for each, value in fields.items() if getattr(client, each) != value}
+    if changed - HARMLESS:
+        ask_proof(player)
     app_acts_of(player).change_client(client.id, **fields)
     return forms.redirect_with_notice("App saved.", f"/developer/{client.id}")
 
@@ -268,6 +274,7 @@ def remove_cover(player: User, client: Client) -> Response:
 
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret", stamped=True)
+@with_proof
 def replace_secret(player: User, client: Client) -> tuple:
     """Replace a client's secret, and show the new one."""
     secret = app_acts_of(player).issue_client_secret(client.id)
@@ -280,6 +287,8 @@ def replace_secret(player: User, client: Client) -> tuple:
 def switch_client(player: User, client: Client) -> Response:
     """Stop a client from getting codes and tokens, or allow it again."""
     disabled = request.path.endswith("/disable")
+    if not disabled:
+        ask_proof(player)
     app_acts_of(player).set_disabled(client.id, disabled)
     notice = "App disabled." if disabled else "App enabled."
     return forms.redirect_with_notice(notice, f"/developer/{client.id}")
@@ -287,6 +296,7 @@ def switch_client(player: User, client: Client) -> Response:
 
 @developer.post("/developer/<client_id>/owner")
 @client_form("owner", stamped=True)
+@with_proof
 def hand_over(player: User, client: Client) -> Response:
     """Give the app to the player `owner`, "" for the administrators, if `seen` owns it."""
     name, seen = unwrap(request.form.get("owner", "")), request.form.get("seen", "")

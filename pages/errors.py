@@ -18,6 +18,7 @@ from identity.responses import (
 )
 from identity.rights import may_manage
 from identity.sessions import local_address, signed_in_player
+from pages.proof import ProofMissing, show_proof_page
 from pages.rendering import render_page
 from storage.errors import StorageError
 from storage.records import Client, User
@@ -124,6 +125,7 @@ def show_unusable_client(error: UnusableClient) -> Response:
 ERROR_HANDLERS = {
     HTTPException: handle_http_error,
     UnusableClient: show_unusable_client,
+    ProofMissing: show_proof_page,
     StorageError: handle_storage_error,
     NotAllowed: lambda error: handle_http_error(Forbidden(str(error))),
 }

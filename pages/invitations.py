@@ -10,6 +10,7 @@ from identity.invitations import InviteActs
 from pages.admin import render_desk, require_administrator
 from pages.forms import FormRefused, form_view, redirect_with_notice
 from pages.moderation import actor_of
+from pages.proof import ask_proof, with_proof
 from storage.kinds import INVITES
 from storage.records import User, now_ms
 from storage.repositories import unchanged
@@ -74,6 +75,7 @@ def describe(invites: list[Invite]) -> list[dict]:
 
 @invitations.post("/admin/invitations")
 @form_view(lambda: (require_administrator(),), invitations_page, stamped=True)
+@with_proof
 def create_invitation(player: User) -> tuple:
     """Create an invitation for `uses` accounts and `days`, with a `note` and a `flair`."""
     form = request.form
@@ -97,6 +99,7 @@ def revoke_invitation(player: User) -> Response | tuple:
     """Revoke the invitation `id`; with `again`, create the same again."""
     acts, invite_id = acts_of(player), request.form.get("id", "")
     if "again" in request.form:
+        ask_proof(player)
         return show_link(player, acts.renew(invite_id))
     acts.revoke(invite_id)
     return redirect_with_notice("Invitation revoked.", "/admin/invitations")

@@ -12,6 +12,7 @@ from pages.admin import render_desk, require_administrator
 from pages.files import LASTING, send_image
 from pages.forms import form_view, redirect_with_notice, seen_time
 from pages.moderation import actor_of
+from pages.proof import ask_proof, with_proof
 from pages.rendering import contact_of, welcome_of
 from pages.uploads import read_images
 from storage.errors import InvalidField
@@ -70,6 +71,7 @@ def save_look(player: User) -> Response | str:
     if "preview" in request.form:
         parse_accent(accent)
         return look_page(player, {})
+    ask_proof(player)
     acts_of(player).change(seen_time(), **texts, accent=accent)
     return redirect_with_notice("Look saved.", "/admin/look")
 
@@ -79,12 +81,14 @@ def save_look(player: User) -> Response | str:
 def save_logo(player: User) -> Response:
     """Make the upload `logo` the logo."""
     images = read_images(player, "logo")  # first: it sets how long the form may be
+    ask_proof(player)
     acts_of(player).save_logo(seen_time(), images["logo"])
     return redirect_with_notice("Logo saved.", "/admin/look")
 
 
 @look.post("/admin/look/logo/remove")
 @form_view(lambda: (require_administrator(),), look_page, stamped=True)
+@with_proof
 def remove_logo(player: User) -> Response:
     """Go back to the door."""
     acts_of(player).remove_logo(seen_time())

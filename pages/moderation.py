@@ -9,14 +9,14 @@ from identity.accounts import Acts
 from identity.actors import Actor
 from identity.apps import AppActs
 from identity.context import base_url, get_storage
-from identity.letters import tell_deletion
+from identity.letters import notify_administrators, tell_deletion
 from identity.limits import client_address
 from identity.notes import NoteActs
-from identity.sessions import require_player, signed_in_player
+from identity.sessions import require_player
 from pages.forms import FormRefused, as_form_errors, form_view, redirect_with_notice
 from pages.moderation_card import KEEP_END, SUSPENSION_DAYS
 from pages.players import profile_page, read_shown_user
-from pages.proof import require_proof
+from pages.proof import ask_proof, with_proof
 from storage.records import MODERATOR, User
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
@@ -70,12 +70,15 @@ def suspend_player(acts: Acts, user: User) -> Response:
     length, reason = request.form.get("length", "No end"), request.form.get("reason", "").strip()
     if length != KEEP_END and length not in SUSPENSION_DAYS:
         raise FormRefused({"length": "Choose how long."})
+    if user.suspended:  # a shorter one lets the player in again
+        ask_proof(require_player())
     acts.suspend(user.id, reason, SUSPENSION_DAYS.get(length), keep_end=length == KEEP_END)
     return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/unsuspend")
 @moderation_form
+@with_proof
 def unsuspend_player(acts: Acts, user: User) -> Response:
     acts.unsuspend(user.id)
     return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
@@ -93,11 +96,14 @@ def reset_player(acts: Acts, user: User) -> Response:
 
 @moderation.post("/users/<user_id>/mod-level")
 @moderation_form
+@with_proof
 def change_mod_level(acts: Acts, user: User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
     typed = request.form.get("mod_level", "")
     with as_form_errors("mod_level"):
-        acts.set_mod_level(user.id, int(typed) if re.fullmatch("[0-9]", typed) else None)
+        rises = acts.set_mod_level(user.id, int(typed) if re.fullmatch("[0-9]", typed) else None)
+    if rises:
+        notify_administrators("rise", but=user.id)
     return redirect_with_notice("Level changed.", f"/users/{user.id}")
 
 
@@ -107,6 +113,8 @@ def change_mod_level(acts: Acts, user: User) -> Response:
 def change_flairs(acts: Acts, user: User) -> Response:
     """Grant the player a `flair`, or take it from them."""
     is_grant = request.path.endswith("/grant")
+    if is_grant:  # some apps admit the players with a flair
+        ask_proof(require_player())
     change = acts.grant_flair if is_grant else acts.revoke_flair
     change(user.id, request.form.get("flair", "").strip())
     notice = "Flair granted." if is_grant else "Flair revoked."
@@ -136,6 +144,7 @@ def note_acts() -> NoteActs:
 
 @moderation.post("/users/<user_id>/sign-in-link")
 @moderation_form
+@with_proof
 def create_sign_in_link(acts: Acts, user: User) -> tuple:
     """Show a link with which the player sets a new password, which no other response has."""
     link = acts.issue_sign_in_link(user.id, base_url())
@@ -144,9 +153,8 @@ def create_sign_in_link(acts: Acts, user: User) -> tuple:
 
 @moderation.post("/users/<user_id>/delete")
 @moderation_form
+@with_proof
 def delete_player(acts: Acts, user: User) -> Response:
-    """Delete the player, with the administrator's own `password` unless it is proven."""
-    require_proof(signed_in_player())
     acts.delete_user(user.id)
     tell_deletion(get_storage(), current_app.config, user, is_own=False)
     return redirect_with_notice("Player deleted.", "/admin/players")

@@ -8,7 +8,6 @@ from identity.naming import Named, name_actor
 from identity.notes import may_delete_note, notes_about
 from identity.reports import shown_to
 from identity.rights import may_administer, may_delete, may_moderate, may_unsuspend, may_write_notes
-from pages.proof import is_proven
 from storage.kinds import REPORTS
 from storage.records import MODERATOR, Suspension, User
 
@@ -31,7 +30,6 @@ def moderation_card(player: User | None, user: User, problems: dict[str, str]) -
         "typed_reason": request.form.get("reason", user.suspension.reason if suspended else ""),
         "may_administer": may_administer(player),
         "may_delete": may_delete(player, user),
-        "needs_password": bool(player.password_hash) and not is_proven(player),
         **describe_history(player, user),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if request.path.endswith("/grant") else "",

@@ -4,7 +4,6 @@ from identity.context import base_url, get_storage
 from identity.formatting import DATE, format_time
 from identity.passkeys import find_rp_id, passkeys_of
 from identity.recovery import count_codes
-from pages.proof import is_proven
 from storage.records import User
 
 
@@ -36,10 +35,3 @@ def passkey_card(player: User, codes: list[str] | None = None) -> dict | None:
         "codes_left": count_codes(get_storage(), player.id),
         "codes": codes,
     }
-
-
-def confirmation_of(player: User) -> dict[str, bool]:
-    """Return how a form asks who presses: by the password, or by a passkey, unless it is proven."""
-    has_password, proven = bool(player.password_hash), is_proven(player)
-    can_confirm = own_rp_id() is not None and not has_password and not proven
-    return {"has_password": has_password, "proven": proven, "confirms": can_confirm}

@@ -5,6 +5,7 @@ passkeys are not offered, the addresses answer 404.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 from flask import Blueprint, abort, current_app, request, session
@@ -28,13 +29,13 @@ from identity.passkeys import (
     verify_assertion,
     verify_registration,
 )
-from identity.recovery import RecoveryActs, count_codes
+from identity.recovery import RecoveryActs
 from identity.responses import NO_STORE
-from identity.sessions import describe_browser, next_address, signed_in_player
+from identity.sessions import PASSKEY_AMR, describe_browser, next_address, signed_in_player
 from pages import forms
 from pages.moderation import actor_of
 from pages.passkey_card import own_rp_id
-from pages.proof import note_proof, require_proof
+from pages.proof import note_proof, require_proof, with_proof
 from pages.security import security_form, security_page
 from pages.sign_in import complete_sign_in, is_enough
 from storage.errors import NotFound, TooManyAttempts
@@ -60,6 +61,11 @@ def passkey_acts(player: User) -> PasskeyActs:
     return PasskeyActs(get_storage(), actor_of(player), own_rp_id())
 
 
+def recovery_acts(player: User) -> RecoveryActs:
+    """Return what a player does with the own recovery codes, from the address of this request."""
+    return RecoveryActs(get_storage(), actor_of(player))
+
+
 # -- JSON, challenges and limits ----------------------------------------------------------------
 
 
@@ -81,6 +87,7 @@ def find_player() -> tuple[User]:
 def issue_challenge(purpose: str, handle: str = "") -> str:
     """Return a challenge that is good once, in this session, for CEREMONY_TIME seconds.
 
+    `handle` names the player: to add a passkey the user handle, to confirm with one the id.
     It stands in the signed cookie, which ends with the session. A later one replaces it.
     """
     challenge = new_bytes()
@@ -160,17 +167,19 @@ def add_passkey(player: User) -> Response | tuple:
     passkey.name = typed or model or f"Passkey on {browser}"
     passkey_acts(player).add(passkey)
     notify(player, "passkey")
-    if count_codes(get_storage(), player.id):
-        return forms.redirect_with_notice("Passkey added.", "/account/security")
-    return show_new_codes(player)
+    if codes := recovery_acts(player).issue(player.id, replace=False):
+        return show_new_codes(player, codes)
+    return forms.redirect_with_notice("Passkey added.", "/account/security")
 
 
 @passkeys.post("/account/passkeys/remove")
 @security_form("passkeys", stamped=True)
+@with_proof
 def remove_passkey(player: User) -> Response:
     """Remove the passkey with the `id`, unless it is the last way in."""
     with contextlib.suppress(NotFound):  # it was removed in another tab
         passkey_acts(player).remove(request.form.get("id", ""))
+        notify(player, "passkey removed")
     return forms.redirect_with_notice("Passkey removed.", "/account/security")
 
 
@@ -180,6 +189,8 @@ def remove_password(player: User) -> Response:
     """Remove the password, with the `password` unless it is proven."""
     require_proof(player)
     passkey_acts(player).remove_password(player.id)
+    if player.password_hash:
+        notify(player, "password removed")
     return forms.redirect_with_notice("Password removed.", "/account/security")
 
 
@@ -188,12 +199,13 @@ def remove_password(player: User) -> Response:
 def replace_codes(player: User) -> tuple:
     """Replace the recovery codes, with the `password` unless it is proven."""
     require_proof(player)
-    return show_new_codes(player)
+    codes = recovery_acts(player).issue(player.id)
+    notify(player, "recovery codes")
+    return show_new_codes(player, codes)
 
 
-def show_new_codes(player: User) -> tuple:
+def show_new_codes(player: User, codes: list[str]) -> tuple:
     """Return the page with new recovery codes, which no other response has."""
-    codes = RecoveryActs(get_storage(), actor_of(player)).issue(player.id)
     page, headers = security_page(player, {}, codes)
     return page, 201, {"Location": "/account/security", **headers}
 
@@ -210,7 +222,8 @@ def offer_request() -> tuple[dict, dict]:
     player, rp_id = signed_in_player(), own_rp_id()
     confirms = player is not None and is_enough(next_address())
     allowed = passkeys_of(get_storage(), player.id, rp_id) if confirms else []
-    return request_options(allowed, issue_challenge("sign-in"), rp_id), NO_STORE
+    asked_id = str(player.id) if allowed else ""
+    return request_options(allowed, issue_challenge("sign-in", asked_id), rp_id), NO_STORE
 
 
 @passkeys.post("/sign-in/passkey")
@@ -221,14 +234,15 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
     The player of this session proves who presses, and stays signed in.
     """
     with counting_refusals():
-        challenge, _ = use_challenge("sign-in")
+        challenge, asked_id = use_challenge("sign-in")
         answer = read_answer(request.form.get("credential", ""))
-        passkey, user = find_passkey(get_storage(), answer, own_rp_id())
+        passkey, user = find_passkey(get_storage(), answer, own_rp_id(), asked_id)
         use = verify_assertion(answer, passkey, challenge, base_url())
     acts, player = passkey_acts(user), signed_in_player()
     if player and player.id == user.id and is_enough(leads_to):
         acts.note_use(passkey.id, *use)
         note_proof()
     else:
-        complete_sign_in(user, leads_to, None, lambda: acts.note_use(passkey.id, *use))
+        note_use = functools.partial(acts.note_use, passkey.id, *use)
+        complete_sign_in(user, leads_to, None, note_use, PASSKEY_AMR)
     return {"next": leads_to}, NO_STORE

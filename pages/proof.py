@@ -1,12 +1,35 @@
-"""A proof that it is the player who presses: for what is worse in a browser left open."""
+"""A proof that it is the player who presses: for what is worse in a browser left open.
 
-from flask import request, session
+What gives power, a secret or a way in needs one of the last minutes: whoever copied a cookie
+cannot make it last. A form that asks for it has a field `password`; for the others a page asks,
+which sends the same form again.
+"""
 
+import functools
+from collections.abc import Callable
+
+from flask import make_response, request, session
+from werkzeug.wrappers import Response
+
+from identity.context import get_storage
+from identity.passkeys import passkeys_of
 from identity.reauthentication import session_start
+from identity.responses import security_policy
+from identity.sessions import require_player
 from pages.forms import FormRefused, refuse_wrong_password
+from pages.passkey_card import own_rp_id
+from pages.rendering import render_page
 from storage.records import User, now_ms
 
 PROOF_AGE = 300  # seconds
+OF_THE_PAGE = ("stamp", "username", "password")  # fields that the page of a proof has itself
+
+
+class ProofMissing(Exception):
+    """The page of a proof has to be shown, with what `refusal` says of its form."""
+
+    def __init__(self, refusal: FormRefused) -> None:
+        self.refusal = refusal
 
 
 def is_proven(player: User) -> bool:
@@ -24,6 +47,9 @@ def note_proof() -> None:
     session["proven"] = session["id"], now_ms()
 
 
+# -- forms with a field for it ------------------------------------------------------------------
+
+
 def require_proof(player: User, field: str = "password") -> None:
     """Raise FormRefused unless it is proven, or this field of the form has the password."""
     if not is_proven(player) or (field in request.form and has_typed(player, field)):
@@ -39,10 +65,59 @@ def refuse_unconfirmed(player: User, field: str) -> None:
     if has_typed(player, field):
         refuse_wrong_password(player, field)
     elif not is_proven(player):
-        problem = "Confirm with a passkey on your security page, then press again."
+        problem = "Confirm with a passkey, then press again."
         raise FormRefused({"form": problem}, 403)
 
 
 def has_typed(player: User, field: str) -> bool:
     """Return True if a password is to be checked: the player has one, or typed something."""
     return bool(player.password_hash or request.form.get(field))
+
+
+def confirmation_of(player: User) -> dict[str, bool]:
+    """Return how a form asks who presses: by the password, or by a passkey, unless it is proven."""
+    has_password, proven = bool(player.password_hash), is_proven(player)
+    can_confirm = own_rp_id() is not None and not has_password and not proven
+    return {"has_password": has_password, "proven": proven, "confirms": can_confirm}
+
+
+# -- a page of its own for all other forms ------------------------------------------------------
+
+
+def with_proof(change: Callable) -> Callable:
+    """Decorate a view of a form, so that a page asks for a proof of the last minutes first."""
+
+    @functools.wraps(change)
+    def view(*found, **parts) -> Response | tuple | str:
+        ask_proof(require_player())
+        return change(*found, **parts)
+
+    return view
+
+
+def ask_proof(player: User) -> None:
+    """Raise ProofMissing unless it is proven, or the page of a proof was sent with the password."""
+    try:
+        if "password" not in request.form and not is_proven(player):
+            raise FormRefused({}, 403)  # nothing is wrong yet, and nothing is counted
+        require_proof(player)
+    except FormRefused as refusal:
+        raise ProofMissing(refusal) from refusal
+
+
+def show_proof_page(missing: ProofMissing) -> Response:
+    """Return the page of a proof. Its form has all fields of this one, and asks for files anew."""
+    player, refusal, rp_id = require_player(), missing.refusal, own_rp_id()
+    fields = [each for each in request.form.items(multi=True) if each[0] not in OF_THE_PAGE]
+    has_passkey = rp_id is not None and bool(passkeys_of(get_storage(), player.id, rp_id))
+    page = render_page(
+        "proof.html",
+        player,
+        address=request.path,
+        fields=fields,
+        files=list(request.files),
+        has_passkey=has_passkey,
+        problems=refusal.problems,
+    )
+    headers = security_policy(connects=True) if has_passkey else {}
+    return make_response(page, refusal.status, headers | refusal.headers)

@@ -22,6 +22,7 @@ from identity.passwords import clear_wrong_passwords
 from identity.sessions import next_address, query_to, require_player, signed_in_player
 from pages import forms
 from pages.moderation import actor_of
+from pages.proof import ask_proof
 from pages.rendering import render_page
 from pages.security import read_new_password, set_new_password
 from pages.welcome import welcome_address
@@ -257,5 +258,10 @@ def change_letters() -> Response:
     require_mail()
     player = require_player()
     is_quiet = request.form.getlist("sign_ins")[-1:] != ["yes"]
+    is_muted = is_quiet and not player.quiet_sign_ins
+    if is_muted:
+        ask_proof(player)
     email_acts_of(player).change_letters(player.id, is_quiet)
+    if is_muted:
+        notify(player, "letters")
     return forms.redirect_with_notice("Saved.", "/account/security")

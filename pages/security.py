@@ -15,8 +15,8 @@ from identity.sessions import require_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.moderation import acts_of
-from pages.passkey_card import confirmation_of, own_rp_id, passkey_card
-from pages.proof import refuse_unconfirmed
+from pages.passkey_card import own_rp_id, passkey_card
+from pages.proof import confirmation_of, refuse_unconfirmed
 from pages.rendering import render_page
 from storage.addresses import ascii_email, check_email, login_key, normal_email
 from storage.records import Session, User, now_ms

@@ -1,5 +1,6 @@
 """The sign-in page, and signing out."""
 
+import functools
 from collections.abc import Callable
 
 from flask import Blueprint, redirect, request, session
@@ -11,7 +12,14 @@ from identity.passwords import verify_password_with_limits
 from identity.pasted import unwrap
 from identity.reauthentication import find_asked, find_login_hint
 from identity.recovery import is_recovery_code
-from identity.sessions import BROWSER, end_session, next_address, signed_in_player, start_session
+from identity.sessions import (
+    BROWSER,
+    CODE_AMR,
+    end_session,
+    next_address,
+    signed_in_player,
+    start_session,
+)
 from pages import forms
 from pages.games import find_game_beside
 from pages.passkey_card import own_rp_id
@@ -78,7 +86,8 @@ def check_sign_in(leads_to: str) -> Response:
     if user is None or right is None:
         raise forms.FormRefused({"form": WRONG}, 403)
     if is_code:  # of which no hash is stored as a password's
-        complete_sign_in(user, leads_to, None, lambda: forms.use_recovery_code(user, password))
+        use_up = functools.partial(forms.use_recovery_code, user, password)
+        complete_sign_in(user, leads_to, None, use_up, CODE_AMR)
     else:
         complete_sign_in(user, leads_to, right)
     if former:
@@ -90,12 +99,17 @@ def check_sign_in(leads_to: str) -> Response:
 
 
 def complete_sign_in(
-    user: User, leads_to: str, password: str | None, use_up: Callable[[], bool] = lambda: True
+    user: User,
+    leads_to: str,
+    password: str | None,
+    use_up: Callable[[], bool] = lambda: True,
+    amr: list[str] | None = None,
 ) -> None:
     """Start a session for a user who proved to be one, with a `password` if it was typed.
 
-    `use_up` is called last, and returns False if the proof was good once and is used. Raises
-    FormRefused for another player than an app asks for, and for a suspended one.
+    `use_up` is called last, and returns False if the proof was good once and is used; `amr` is that
+    of `start_session`. Raises FormRefused for another player than an app asks for, and for a
+    suspended one.
     """
     only = find_only_player(leads_to)
     if only and only.id != user.id:
@@ -111,7 +125,8 @@ def complete_sign_in(
         end_session()  # of the other player in this browser
         session[BROWSER] = browser  # which the app has asked
     # An app that always asks for the password must not push out the sessions of other browsers.
-    if not start_session(user, password, replaced=session.get("id") if only else None):
+    replaced = session.get("id") if only else None
+    if not start_session(user, password, replaced=replaced, amr=amr):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     if mail_is_on() and user.email and not user.email_verified:
         session["unconfirmed"] = UNCONFIRMED

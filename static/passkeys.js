@@ -65,8 +65,8 @@ function say(place, error) {
   status.textContent = error instanceof Refused ? error.message : (ADVICE[error.name] ?? OTHER_ADVICE);
 }
 
-// Signs in, or confirms who presses, and goes on to an address of this site.
-async function useKey(leadsTo, mediation = "optional") {
+// Signs in, or confirms who presses, and goes on to an address of this site, unless the caller goes on otherwise.
+async function useKey(leadsTo, mediation = "optional", goOn = (address) => location.assign(address)) {
   await ceremony(async (signal) => {
     const options = await post("/sign-in/passkey/options", { next: leadsTo });
     const { challenge, allowCredentials } = options;
@@ -75,7 +75,7 @@ async function useKey(leadsTo, mediation = "optional") {
     const parts = ["clientDataJSON", "authenticatorData", "signature", "userHandle"];
     try {
       const answer = await post("/sign-in/passkey", { credential: describe(credential, parts), next: leadsTo });
-      location.assign(answer.next);
+      goOn(answer.next);
     } catch (error) {
       error.chosen = true;
       const unknown = { rpId: options.rpId, credentialId: credential.id };
@@ -148,10 +148,20 @@ async function makeKey(form, signal) {
 
 function offerToConfirm(button) {
   button.hidden = false;
-  const page = document.querySelector('.tabs [aria-current="page"]').href; // this one may be the answer to a form
   button.addEventListener("click", () => {
-    useKey(new URL(page).pathname).catch((error) => say(button.parentElement, error));
+    confirmAt(button).catch((error) => say(button.parentElement, error));
   });
+}
+
+async function confirmAt({ form, dataset }) {
+  if ("send" in dataset) return useKey("/", "optional", () => sendWithoutPassword(form));
+  const page = document.querySelector('.tabs [aria-current="page"]').href; // this one may be the answer to a form
+  return useKey(new URL(page).pathname);
+}
+
+function sendWithoutPassword(form) {
+  form.elements.password.remove();
+  form.requestSubmit();
 }
 
 if (window.PublicKeyCredential) {

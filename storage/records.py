@@ -22,7 +22,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
 NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
-NEW_FIELDS |= {"quiet_sign_ins", "device", "tester", "pfp_generated"}
+NEW_FIELDS |= {"quiet_sign_ins", "device", "tester", "pfp_generated", "amr"}
 
 
 def now_ms() -> int:
@@ -275,6 +275,7 @@ class AuthorizationCode:
     granted: str | None = None  # scope; None: all that was asked for
     nonce: str | None = None  # OpenID Connect Core 3.1.2.1; None without the scope openid
     auth_time: int | None = None  # when the player signed in; None without it
+    amr: list[str] = field(default_factory=list)  # how (RFC 8176); [] without it, or a password
 
 
 @dataclass(slots=True)

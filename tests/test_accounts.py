@@ -291,6 +291,28 @@ def test_last_administrator_cannot_be_demoted_or_deleted(
     assert storage.users.administrators() == []
 
 
+def test_administrators_are_told_who_rises(storage, add_player, admin, moderator, ada, acts_of):
+    """Also the one in whose name it happens: a thief has the cookie."""
+    chief = add_player(ADMINISTRATOR, name="Chief")
+    add_player(ADMINISTRATOR, "user unsuspend")
+    by_alan, who = f"Alan, player id {admin.id}, made", f"Ada, player id {ada.id}"
+    by_command = "The administrators, with the command, made"
+    expected = []
+    for actor, level, words in (
+        (admin, MODERATOR, f"{by_alan} {who}, a moderator."),
+        (admin, MODERATOR, None),  # as before
+        (admin, PLAYER, None),
+        (COMMAND, ADMINISTRATOR, f"{by_command} {who}, an administrator."),
+        (admin, MODERATOR, None),
+        (admin, ADMINISTRATOR, f"{by_alan} {who}, an administrator."),
+    ):
+        assert acts_of(actor).set_mod_level(ada.id, level) is (words is not None)
+        expected += [words] if words else []
+        for each in storage.users.ids():
+            told = [notice.text for notice in storage.users.read(each).notices]
+            assert told == (expected if each in (admin.id, chief.id) else [])
+
+
 def test_command_alone_rotates_keys(storage, admin, acts_of):
     keys = storage.keys.current()
     with pytest.raises(NotAllowed):

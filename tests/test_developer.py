@@ -5,11 +5,12 @@ import itertools
 import json
 
 import pytest
-from conftest import Browser, Program, all_clients
+from conftest import PASSWORD, Browser, Program, all_clients
 from forms import parse, problems_of
 from werkzeug.test import TestResponse
 
 from pages.developer import NOWHERE, NOWHERE_PUBLIC
+from pages.proof import PROOF_AGE
 from storage.records import ADMINISTRATOR, MODERATOR, Client
 
 CALLBACK = "https://space.example/callback"
@@ -81,6 +82,33 @@ def test_app_of_another_player_is_403(store, bobs_browser, bob, registered):
     bobs_browser.post(path, data=FORM | {"name": "Space Club"})
     client = store.clients.read(registered.id)
     assert (client.name, client.owner_id) == ("Space Club", registered.owner_id)
+
+
+def test_secret_or_way_in_of_an_app_needs_a_proof(store, adas_browser, registered, clock, subtests):
+    """Whoever copies the cookie of a developer would get codes or a secret for good."""
+    app, program = f"/developer/{registered.id}", {"program": "synapse", "address": "https://x.org"}
+    kept = {"name": "Space Game", "redirect_uris": CALLBACK}
+    for path, fields, asks in (
+        ("/developer", FORM | {"name": "Another"}, True),
+        ("/developer", program, True),
+        (app, kept | {"name": "Renamed", "description": "For two."}, False),
+        (app, kept | {"redirect_uris": f"{CALLBACK}\r\nhttps://thief.example/"}, True),
+        (app, kept | {"post_logout_redirect_uris": "https://thief.example/"}, True),
+        (app, kept | {"game_url": "https://thief.example/"}, True),
+        (app, kept | {"who": "moderators"}, True),
+        (app, kept | {"require_pkce": "yes"}, True),
+        (f"{app}/secret", {}, True),
+        (f"{app}/disable", {}, False),
+        (f"{app}/enable", {}, True),
+    ):
+        with subtests.test(path, fields=fields):
+            clock.shift(PROOF_AGE)
+            before = all_clients(store)
+            page = adas_browser.post(path, data=fields)
+            assert page.status_code in ([403] if asks else [303])
+            assert (len(parse(page).select("#proof")), all_clients(store) == before) == (asks, asks)
+            done = adas_browser.post(path, data=fields | {"password": PASSWORD}) if asks else page
+            assert done.status_code in (201, 303) and all_clients(store) != before
 
 
 def test_unknown_app_is_404(adas_browser):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import segno
+from authenticator import add_passkey, use_passkey
 from conftest import FOREIGN_LINK, Program, on_each_backend
 from forms import from_address, hidden_field, problems_of, race, text_of, value_of
 from PIL import Image
@@ -178,8 +179,11 @@ def test_answer_is_good_for_as_long_as_its_device_code(adas_browser, device, sta
 
 
 @with_openid
-def test_id_token_says_when_the_player_signed_in(clock, adas_browser, device, ada):
+def test_id_token_says_when_and_how_the_player_signed_in(clock, adas_browser, device, ada):
     """OpenID Connect Core 2. There is no nonce in this flow."""
+    phone = add_passkey(adas_browser)
+    adas_browser.post("/sign-out")
+    assert use_passkey(adas_browser, phone).status_code == 200
     clock.shift(60)
     started = device.start(scope="openid").json
     answer(adas_browser, started)
@@ -187,6 +191,7 @@ def test_id_token_says_when_the_player_signed_in(clock, adas_browser, device, ad
     claims = json.loads(decode_base64(token.split(".")[1].encode()))
     assert (claims["sub"], claims["aud"], "nonce" in claims) == (str(ada.id), device.id, False)
     assert claims["iat"] - claims["auth_time"] == 60
+    assert claims["amr"] == ["pop", "user", "mfa"]
 
 
 @pytest.mark.parametrize("path", [STANDARD, API])

@@ -14,6 +14,7 @@ from PIL import Image
 from identity.look import DARK, LIGHT, contrast, parse_accent, read_look, shade
 from identity.passwords import hash_password
 from pages.files import STATIC
+from pages.proof import PROOF_AGE
 from storage.errors import InvalidField
 from storage.kinds import LOGOS
 from storage.records import ADMINISTRATOR, MODERATOR, Suspension
@@ -192,6 +193,23 @@ def test_logo_takes_the_place_of_the_door(store, boss, browser):
     form = {"seen": read_look(store).changed}
     assert boss.post(f"{PATH}/logo/remove", data=form).status_code == 303
     assert "door.svg" in browser.get("/").text and store.records(LOGOS).ids() == []
+
+
+@pytest.mark.live
+def test_logo_needs_a_proof_and_is_chosen_again(store, boss, clock):
+    """No page can give a file back to a browser; all other fields are kept."""
+    clock.shift(PROOF_AGE)
+    page = upload(boss, png())
+    assert page.status_code == 403 and read_look(store).logo is None
+    form = parse(page).select_one("#proof").find_parent("form")
+    assert (form["action"], form["enctype"]) == (f"{PATH}/logo", "multipart/form-data")
+    assert form.select("input[type=file][name=logo]") and form.select('input[name=seen][value="0"]')
+    files = {"logo": (io.BytesIO(png()), "x.png")}
+    wrong = boss.post(f"{PATH}/logo", data={"seen": "0", "password": "wrong"} | files)
+    assert list(problems_of(wrong)) == ["proof"]
+    files = {"logo": (io.BytesIO(png()), "x.png")}
+    done = boss.post(f"{PATH}/logo", data={"seen": "0", "password": PASSWORD} | files)
+    assert done.status_code == 303 and read_look(store).logo
 
 
 @pytest.mark.live

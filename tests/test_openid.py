@@ -3,18 +3,21 @@
 tests/conformance/ has what the standard demands of a provider.
 """
 
+import functools
 import hashlib
 import json
 import subprocess
 import sys
 
 import pytest
+from authenticator import add_passkey, use_passkey
 from conformance.relying_party import decode, read_key
 from conftest import PASSWORD, on_each_backend
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
-from forms import hidden_field
+from forms import hidden_field, parse
 
+from identity import links
 from identity.claims import GROUPS_IN_TOKEN
 from identity.openid import BadHint, read_hint
 from identity.openid_keys import add_key, published_keys, rotate_openid_keys, signing_key
@@ -107,6 +110,29 @@ def test_many_groups_are_in_userinfo_alone(store, forum, adas_browser, anyone, a
         groups = anyone.get("/oauth/userinfo", headers=headers).json["groups"]
         in_token = json.loads(decode(tokens["id_token"].split(".")[1])).get("groups")
         assert (len(groups), in_token) == (count, groups if count == GROUPS_IN_TOKEN else None)
+
+
+def test_id_token_says_how_the_player_signed_in(store, forum, adas_browser, open_browser, ada):
+    """RFC 8176 2. A passkey is a key, and by user verification a second factor."""
+    browser, phone = open_browser(), add_passkey(adas_browser)
+    [code, *_] = parse(adas_browser.post("/account/recovery-codes")).select("code")
+    link = {"link": links.issue_sign_in_link(store, "", ada), "new_password": "three random words"}
+    for expected, sign_in in (
+        (["pwd"], functools.partial(browser.sign_in)),
+        (["otp"], functools.partial(browser.sign_in, password=code.text)),
+        (["pop", "user", "mfa"], functools.partial(use_passkey, browser, phone)),
+        (["pwd"], functools.partial(browser.post, "/recover/password", data=link)),
+    ):
+        browser.post("/sign-out")
+        assert sign_in().status_code in (200, 303)
+        assert claims_of(forum, browser)["amr"] == expected
+    assert use_passkey(browser, phone).status_code == 200  # proves who presses
+    assert claims_of(forum, browser)["amr"] == ["pwd"]
+
+
+def claims_of(forum, browser) -> dict:
+    """Return the claims in the ID token of a sign-in."""
+    return json.loads(decode(id_token_of(forum, browser).split(".")[1]))
 
 
 # -- keys ---------------------------------------------------------------------------------------

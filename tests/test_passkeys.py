@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import tracemalloc
+from hashlib import sha256
 
 import pytest
 from authenticator import (
@@ -38,6 +40,7 @@ from storage.kinds import PASSKEYS, RECOVERY_CODES
 from storage.records import Passkey, Suspension
 
 DAY = 86_400  # seconds
+POLICY = "Content-Security-Policy"
 
 
 @pytest.fixture
@@ -143,6 +146,7 @@ def test_registration_that_proves_nothing_is_400(store, adas_browser, ada, subte
         "inside another site": {"crossOrigin": True},
         "no user verification": {"flags": USER_PRESENT},
         "backed up, not eligible": {"flags": VERIFIED | BACKED_UP},
+        "below another site": {"topOrigin": "https://game.example"},
     }
     for name, changes in wrong.items():
         with subtests.test(name):
@@ -211,6 +215,10 @@ def test_assertion_that_proves_nothing_is_400_or_403(guest, phone, subtests):
         "the other type": {"type": "webauthn.create"},
         "another challenge": {"challenge": "x" * 43},
         "inside another site": {"crossOrigin": True},
+        "below another site": {"topOrigin": "https://game.example"},
+        "below this site": {"topOrigin": "http://localhost", "crossOrigin": False},
+        "below nothing": {"topOrigin": ""},
+        "backed up, not eligible": {"flags": VERIFIED | BACKED_UP},
         "no user verification": {"flags": USER_PRESENT},
         "nobody present": {"flags": 4},
         "the handle of another player": {"handle": "x" * 43},
@@ -228,6 +236,36 @@ def test_assertion_that_proves_nothing_is_400_or_403(guest, phone, subtests):
         signature = credential["response"]["signature"]
         credential["response"]["signature"] = signature[:-8] + "AAAAAAAA"
         assert post_credential(guest, json.dumps(credential)).status_code in (400, 403)
+    assert not is_signed_in(guest)
+
+
+def without_handle(credential: str, handle: str | None) -> list[str]:
+    """Return an answer with this in place of its user handle, and one without it."""
+    answer = json.loads(credential)
+    answer["response"]["userHandle"] = handle
+    replaced = json.dumps(answer)
+    del answer["response"]["userHandle"]
+    return [replaced, json.dumps(answer)]
+
+
+def test_user_handle_may_be_missing_where_own_passkeys_were_asked_for(
+    adas_browser, phone, guest, enter, clock, subtests
+):
+    """W3C Web Authentication Level 3, 7.2 step 6: security keys need not keep it."""
+    bobs_browser = enter("Bob")
+    add_passkey(bobs_browser)
+    for handle, which in itertools.product((None, ""), (0, 1)):
+        with subtests.test(handle=handle, which=which):
+            clock.shift(PROOF_AGE)
+            assert adas_browser.post("/account/recovery-codes").status_code == 403
+            for other in (guest, bobs_browser):  # who were asked for any, and for Bob's
+                credential = without_handle(phone.get(ask_request(other)), handle)[which]
+                assert post_credential(other, credential).status_code in (400, 403)
+            credential = without_handle(phone.get(ask_request(adas_browser)), handle)[which]
+            assert post_credential(adas_browser, credential).status_code == 200
+            assert adas_browser.post("/account/recovery-codes").status_code == 201
+    wrong = phone.get(ask_request(adas_browser), handle="x" * 43)
+    assert post_credential(adas_browser, wrong).status_code in (400, 403)
     assert not is_signed_in(guest)
 
 
@@ -406,6 +444,8 @@ def test_passkey_answers_an_app_that_asks_for_the_sign_in_again(make_app):
     assert ask_request(browsers["Ada"], leads_to)["allowCredentials"] == []
     refused = use_passkey(browsers["Ada"], bobs, leads_to)
     assert refused.status_code == 403 and "asks for Ada" in refused.json["message"]
+    credential, _ = without_handle(adas.get(ask_request(browsers["Ada"], leads_to)), None)
+    assert post_credential(browsers["Ada"], credential, leads_to).status_code == 400
     before = store.users.find_by_login("Ada").sessions
     assert use_passkey(browsers["Ada"], adas, leads_to).json == {"next": leads_to}
     assert "code" in forum.read_callback(browsers["Ada"].get(leads_to))
@@ -591,11 +631,49 @@ def test_code_does_what_a_password_does_in_forms(store, adas_browser, codes, ada
     assert count_codes(store, ada.id) == CODES - 1
 
 
+def test_page_of_a_proof_takes_a_passkey_or_a_recovery_code(store, adas_browser, ada, codes, clock):
+    """Of a player without a password; the page that confirms sends the form itself."""
+    phone, *others = [add_passkey(adas_browser) for _ in range(4)]
+    assert adas_browser.post("/account/password/remove").status_code == 303
+    ids = [sha256(each.credential_id).hexdigest() for each in others]
+
+    def remove(passkey_id: str, **fields: str):
+        return adas_browser.post("/account/passkeys/remove", data={"id": passkey_id} | fields)
+
+    clock.shift(PROOF_AGE)
+    page = remove(ids[0])
+    assert page.status_code == 403 and "connect-src 'self'" in page.headers[POLICY]
+    assert parse(page).select("button[name=confirm][data-send][hidden]")
+    assert parse(page).select_one("label[for=proof]").text == "Recovery code"
+    for wrong, where in (("", "form"), ("2222-2222-2222-2222", "proof")):
+        page = remove(ids[0], password=wrong)
+        assert (page.status_code, list(problems_of(page))) == (403, [where])
+    assert remove(ids[0], password=codes[0]).status_code == 303
+    clock.shift(PROOF_AGE)
+    assert remove(ids[1]).status_code == 403 and len(passkeys_of(store, ada)) == 3
+    assert use_passkey(adas_browser, phone).status_code == 200
+    assert remove(ids[1]).status_code == 303 and len(passkeys_of(store, ada)) == 2
+
+
 def test_new_codes_replace_the_old_ones(adas_browser, open_browser, codes):
     page = adas_browser.post("/account/recovery-codes")
     new = parse(page).select_one("code").text
     assert open_browser().sign_in(password=codes[0]).status_code == 403
     assert open_browser().sign_in(password=new).status_code == 303
+
+
+@on_each_backend
+def test_first_passkeys_that_race_give_one_set_of_codes(storage):
+    """The page of each would show codes, and those of all but the last would be dead."""
+    ada = storage.users.register("Ada", "", "")
+    acts = RecoveryActs(storage, Actor(ada.id))
+    issued = race(*[functools.partial(acts.issue, ada.id, replace=False)] * 8)
+    [shown] = filter(None, issued)
+    assert all(acts.use(ada.id, code) for code in shown[:-1])
+    assert acts.issue(ada.id, replace=False) == [] and acts.use(ada.id, shown[-1])
+    issued = race(*[functools.partial(acts.issue, ada.id, replace=False)] * 8)
+    [shown] = filter(None, issued)  # when all are used
+    assert len(shown) == CODES == count_codes(storage, ada.id) and acts.use(ada.id, shown[0])
 
 
 @on_each_backend

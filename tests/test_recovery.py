@@ -21,8 +21,9 @@ from identity.passwords import hash_password
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
 from pages import recovery
+from pages.proof import PROOF_AGE
 from storage.errors import EmailTaken, StorageFailed
-from storage.kinds import OUTBOX, waiting_queues
+from storage.kinds import OUTBOX, PASSKEYS, waiting_queues
 from storage.records import ADMINISTRATOR, MODERATOR, Suspension, User
 
 NEW = "another good phrase"
@@ -329,6 +330,12 @@ def test_failed_tries_from_this_network_are_given_back(ada, browser, request_let
     assert set_password(browser, link=link).status_code == 303
     browser.post("/sign-out")
     assert browser.sign_in(password=NEW).status_code == 303
+
+
+def test_page_of_a_link_does_not_say_where_it_is_from(browser):
+    """A moderator's link opens the same page as that of a letter, and its text is the secret."""
+    [form] = parse(browser.get("/recover")).select("form[data-link]")
+    assert form.select("[data-opened]") and "email" not in form.text
 
 
 def test_link_of_a_moderator_works_anywhere_also_without_mail(make_app, tmp_path):
@@ -717,6 +724,78 @@ def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browse
     assert "in a browser that is new" in text
 
 
+def test_letters_on_what_is_removed(store, ada, browser, deliver, subtests):
+    browser.sign_in()
+    for _ in range(3):
+        add_passkey(browser)
+    key = store.records(PASSKEYS).page("user", str(ada.id))[0]
+    deliver()
+    for path, fields, told in (
+        ("passkeys/remove", {"id": key.id}, "A passkey of your account"),
+        ("passkeys/remove", {"id": key.id}, None),  # it was removed in another tab
+        ("recovery-codes", {}, "New recovery codes were created"),
+        ("password/remove", {}, "Your password at Identity Server was removed."),
+        ("password/remove", {}, None),
+        ("email/letters", {"sign_ins": ["no"]}, "sends you no email"),
+        ("email/letters", {"sign_ins": ["no"]}, None),
+        ("email/letters", {"sign_ins": ["no", "yes"]}, None),
+    ):
+        with subtests.test(path, fields=fields):
+            assert browser.post(f"/account/{path}", data=fields).status_code in (201, 303)
+            texts = deliver()
+            assert len(texts) == (told is not None)
+            assert told is None or told in texts[0]
+
+
+def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, clock, subtests):
+    """A proof is asked for by a page that sends the same form."""
+    browser.sign_in()
+    for _ in range(3):
+        add_passkey(browser)
+    key = store.records(PASSKEYS).page("user", str(ada.id))[0]
+    deliver()
+    acts = {
+        "/account/passkeys/remove": {"id": [key.id]},
+        "/account/email/letters": {"sign_ins": ["no"]},
+        "/account/password/remove": {},
+        "/account/recovery-codes": {},
+    }
+    for path, fields in acts.items():
+        with subtests.test(path):
+            clock.shift(PROOF_AGE)
+            before = store.users.read(ada.id), store.records(PASSKEYS).page("user", str(ada.id))
+            page = browser.post(path, data=fields)
+            assert page.status_code == 403
+            form = next(form for form in parse(page).select(f'form[action="{path}"]'))
+            assert form.select("input[name=password]")
+            assert deliver() == [] and before[0].quiet_sign_ins is False
+            again = store.users.read(ada.id), store.records(PASSKEYS).page("user", str(ada.id))
+            assert again == before
+    clock.shift(PROOF_AGE)
+    fields = {"sign_ins": ["no", "yes"]}  # gets more letters
+    assert browser.post("/account/email/letters", data=fields).status_code == 303
+    for path, fields in list(acts.items())[:2]:
+        clock.shift(PROOF_AGE)
+        done = browser.post(path, data=fields | {"password": PASSWORD})
+        assert done.status_code == 303
+        assert len(deliver()) == 1
+
+
+def test_administrators_get_a_letter_when_somebody_rises(store, ada, bob, enter, deliver):
+    with store.users.edit(ada.id) as user:
+        user.mod_level = ADMINISTRATOR
+    boss = enter("Boss", ADMINISTRATOR)  # without a confirmed address
+    for level, count in ((MODERATOR, 1), (0, 0), (ADMINISTRATOR, 1)):
+        deliver()
+        form = {"mod_level": str(level)}
+        assert boss.post(f"/users/{bob.id}/mod-level", data=form).status_code == 303
+        texts = deliver()
+        assert len(texts) == count
+        assert all("a moderator or an administrator" in text for text in texts)
+        assert all("http://localhost/admin/log" in text for text in texts)
+    assert "made Bob, player id" in text_of(boss.get("/"))
+
+
 def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
     store, ada, browser, open_browser, thief, deliver
 ):
@@ -725,7 +804,7 @@ def test_way_back_removes_the_passkeys_and_codes_of_a_thief(
     deliver()
     thief.post("/account/email/letters", data={"sign_ins": ["no"]})
     change_email(thief, "")
-    [old] = deliver()
+    old, _ = sorted_letters(deliver())
     assert set_password(browser, link=link_in(old)).status_code == 303
     assert not store.users.read(ada.id).quiet_sign_ins
     assert use_passkey(open_browser(), key).status_code == 404

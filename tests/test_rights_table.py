@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from conftest import PASSWORD
+from forms import parse, problems_of
+from werkzeug.datastructures import MultiDict
 
 from identity.actors import Actor
 from identity.look import read_look
 from identity.reports import ReportActs
+from pages.proof import PROOF_AGE
 from storage.kinds import NOTES, REPORTS, WEBHOOKS
-from storage.records import now_ms
+from storage.records import Suspension, now_ms
 from storage.repositories import new_time_id
 from storage.site_records import Note, Webhook
 
@@ -26,9 +29,10 @@ ACTS = {
         ("/admin/reports/<report_id>", None),
         ("/admin/reports/<report_id>", {"answer": "Done."}),
     ],
-    "suspend and unsuspend a player": [
-        (f"{USER}/suspend", {"length": "1 day"}),
-        (f"{USER}/unsuspend", {}),
+    "suspend a player": [(f"{USER}/suspend", {"length": "1 day"})],
+    "unsuspend a player, change a suspension": [
+        ("/users/<suspended_id>/suspend", {"length": "1 day", "reason": "Spam."}),
+        ("/users/<suspended_id>/unsuspend", {}),
     ],
     "reset a name, a picture or a text": [(f"{USER}/reset", {"what": "name"})],
     "create a sign-in link for a player": [(f"{USER}/sign-in-link", {})],
@@ -42,39 +46,44 @@ ACTS = {
         ("/play/<client_id>/listed", {"listed": "no", "game_url": "<game_url>"}),
     ],
     "change a level": [(f"{USER}/mod-level", {"mod_level": "<other_level>"})],
-    "grant and revoke flairs": [
-        (f"{USER}/flairs/grant", {"flair": "New"}),
-        (f"{USER}/flairs/revoke", {"flair": "Old"}),
+    "grant flairs": [(f"{USER}/flairs/grant", {"flair": "New"})],
+    "revoke flairs": [(f"{USER}/flairs/revoke", {"flair": "Old"})],
+    "delete a player": [(f"{USER}/delete", {})],
+    "create and renew invitations": [
+        ("/admin/invitations", {"uses": "1", "days": "7", "note": "A <b> & two"}),
+        ("/admin/invitations/revoke", {"id": "<invite_id>", "again": "yes"}),
     ],
-    "delete a player": [(f"{USER}/delete", {"password": PASSWORD})],
-    "create, renew and revoke invitations": [
+    "see and revoke invitations": [
         ("/admin/invitations", None),
-        ("/admin/invitations", {"uses": "1", "days": "7"}),
         ("/admin/invitations/revoke", {"id": "<invite_id>"}),
     ],
-    "change, disable, enable and delete the apps of others": [
+    "see, rename, describe, disable and delete the apps of others, remove their covers": [
         (APP, None),
-        (APP, {"name": "Chess", "redirect_uris": "https://chess.example/"}),
+        (APP, {"name": "Chess", "game_url": "<game_url>", "description": "For two."}),
         (f"{APP}/disable", {}),
-        (f"{APP}/enable", {}),
+        (f"{APP}/cover/remove", {}),
         (f"{APP}/delete", {}),
     ],
-    "create secrets and covers for the apps of others": [
+    "change the rest of the apps of others, enable them, create secrets for them": [
+        (APP, {"name": "Chess", "redirect_uris": "https://a.example/\r\nhttps://b.example/"}),
+        (f"{APP}/enable", {}),
         (f"{APP}/secret", {}),
-        (f"{APP}/cover/remove", {}),
     ],
     "hand an app over": [(f"{APP}/owner", {"owner": "", "seen": "<owner_id>"})],
     "see the apps and the log": [("/admin/apps", None), ("/admin/log", None)],
-    "change the look and what the chat is told": [
-        ("/admin/look", None),
+    "change the look and what the chat is told, create a key": [
         ("/admin/look", {"accent": "#7a3fb0", "seen": "<look_seen>"}),
         ("/admin/look/logo/remove", {"seen": "<look_seen>"}),
-        (CHAT, None),
-        (CHAT, {"format": "json", "events": "player", "seen": "5"}),
-        (f"{CHAT}/test", {}),
-        (f"{CHAT}/given-up", {}),
+        (CHAT, {"format": "json", "events": ["player", "game"], "seen": "5"}),
         (f"{CHAT}/key", {"seen": "<chat_seen>"}),
         (f"{CHAT}/remove", {"seen": "<chat_seen>"}),
+    ],
+    "preview the look, test the chat, send its messages again": [
+        ("/admin/look", None),
+        ("/admin/look", {"accent": "#7a3fb0", "preview": "yes"}),
+        (CHAT, None),
+        (f"{CHAT}/test", {}),
+        (f"{CHAT}/given-up", {}),
     ],
 }
 # Uploads, which tests/test_covers.py and tests/test_look.py try; a test of one's own app.
@@ -84,9 +93,11 @@ FOR_EVERYBODY = {f"{USER}/report", "/play/<client_id>/authorize"}
 
 
 def rows_of_the_table() -> dict[str, list[str]]:
-    """Return what players, moderators and administrators may do, by row."""
+    """Return what players, moderators and administrators may do, and if it needs a proof."""
     section = PAGE.read_text("utf-8").partition("### What moderators can do")[2]
-    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", section.partition("\n### ")[0], re.MULTILINE)
+    rows = re.findall(
+        r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", section.partition("\n### ")[0], re.MULTILINE
+    )
     return {what: ["no", *levels] for what, *levels in rows[1:]}
 
 
@@ -98,6 +109,7 @@ def test_each_row_of_the_table_is_tried_and_each_form_is_in_it(app):
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
     posts = {each for each in posts if re.match("/(admin|users|play|developer)/", each)}
     tried = {path for acts in ACTS.values() for path, form in acts if isinstance(form, dict)}
+    tried = {path.replace("<suspended_id>", "<user_id>") for path in tried}
     assert posts - ELSEWHERE - FOR_EVERYBODY == tried
 
 
@@ -117,6 +129,8 @@ def make_things(store, add_players):
         flairs = {"flairs": ["none", "Old"], "bio": "Chess."}
         [target] = add_players(f"Target {number}", mod_level=target_level, **flairs)
         [owner] = add_players(f"Owner {number}")
+        suspension = Suspension(owner.id)
+        [suspended] = add_players(f"Out {number}", mod_level=target_level, suspension=suspension)
         url = f"https://game{number}.example/"
         fields = {"game_url": url, "cover": 1, "disabled": False}
         game, _ = store.clients.register(f"Game {number}", [], owner.id, **fields)
@@ -128,6 +142,7 @@ def make_things(store, add_players):
         invite = store.invites.find_unused(store.invites.issue(7))
         return {
             "<user_id>": str(target.id),
+            "<suspended_id>": str(suspended.id),
             "<other_level>": str((target_level + 1) % 3),
             "<client_id>": game.id,
             "<game_url>": url,
@@ -155,22 +170,34 @@ def put_in(text: str, things: dict[str, str]) -> str:
     return text
 
 
+def fill_in(form: dict, things: dict[str, str]) -> dict:
+    return {
+        name: put_in(value, things) if isinstance(value, str) else value
+        for name, value in form.items()
+    }
+
+
+def note_changes(store, things: dict[str, str]) -> None:
+    """Note when the look and the chat were changed last."""
+    webhook = store.records(WEBHOOKS).find("chat")
+    things["<look_seen>"] = str(read_look(store).changed)
+    things["<chat_seen>"] = str(webhook.changed if webhook else 0)
+
+
 @pytest.mark.parametrize("what", ACTS)
 def test_level_may_do_what_the_table_says(app, store, actors, make_things, faults, subtests, what):
     app.config["CLIENT_REGISTRATION"] = "members"  # so that rights to an app decide
     for level, target_level in itertools.product(range(3), range(3)):
         things = make_things(target_level)
         for path, form in ACTS[what]:
-            things["<look_seen>"] = str(read_look(store).changed)
-            webhook = store.records(WEBHOOKS).find("chat")
-            things["<chat_seen>"] = str(webhook.changed if webhook else 0)
+            note_changes(store, things)
             allowed = is_allowed(ROWS[what][level], level, target_level)
             before = records(faults)
             with subtests.test(path, level=level, target_level=target_level):
                 if isinstance(form, dict):
-                    fields = {name: put_in(value, things) for name, value in form.items()}
-                    answer = actors[level].post(put_in(path, things), data=fields)
-                    assert (answer.status_code in (201, 303)) == allowed, answer.text
+                    done = [200] if "preview" in form else [201, 303]
+                    answer = actors[level].post(put_in(path, things), data=fill_in(form, things))
+                    assert (answer.status_code in done) == allowed, answer.text
                     assert allowed or answer.status_code in (403, 404)
                     assert allowed or records(faults) == before
                 else:
@@ -178,3 +205,49 @@ def test_level_may_do_what_the_table_says(app, store, actors, make_things, fault
                     is_shown = answer.status_code == 200 and (form or "") in answer.text
                     assert is_shown == allowed
             actors[level].get("/")  # shows the notice
+
+
+def form_of_proof(page) -> tuple[str, MultiDict] | None:
+    """Return the address and the fields of the form that asks for a proof, None without one."""
+    proof = parse(page).select_one("input[id=proof]")
+    if proof is None:
+        return None
+    form = proof.find_parent("form")
+    return form["action"], MultiDict(
+        (each["name"], each.get("value", "")) for each in form.select("input")
+    )
+
+
+def test_act_asks_for_a_proof_where_the_table_says(
+    app, store, actors, make_things, faults, clock, subtests
+):
+    """What was typed comes back, with a field for the password, and is done with it."""
+    app.config["CLIENT_REGISTRATION"] = "members"
+    levels = [(what, level) for what in ACTS for level in (1, 2)]
+    for what, level in levels:
+        things, actor = make_things(0), actors[level]
+        for path, form in ACTS[what] if is_allowed(ROWS[what][level], level, 0) else []:
+            if not isinstance(form, dict):
+                continue
+            note_changes(store, things)
+            clock.shift(PROOF_AGE)
+            actor.get("/")  # shows the notice, and notes the use of the session
+            before, fields = records(faults), fill_in(form, things)
+            with subtests.test(what, path=path, level=level):
+                page = actor.post(put_in(path, things), data=fields)
+                asked = form_of_proof(page)
+                assert (asked is not None) == (ROWS[what][3] == "yes"), page.text
+                if asked is None:
+                    assert page.status_code in (200, 201, 303)
+                    continue
+                assert page.status_code == 403 and records(faults) == before
+                address, typed = asked
+                for name, value in fields.items():
+                    expected = value if isinstance(value, list) else [value]
+                    assert typed.getlist(name) == expected
+                sent = dict(typed.lists())
+                page = actor.post(address, data=sent | {"password": "wrong"})
+                assert page.status_code == 403 and form_of_proof(page) == asked
+                assert list(problems_of(page)) == ["proof"] and records(faults) == before
+                done = actor.post(address, data=sent | {"password": PASSWORD})
+                assert done.status_code in (201, 303), done.text

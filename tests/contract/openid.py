@@ -107,6 +107,6 @@ class OpenIdContract(Contract):
         storage.codes.add("a code", code_record)
         [text] = stored("codes")
         assert " ".join(json.loads(text)).removesuffix(" boot_id") == CODE_FIELDS
-        full = replace(code_record, granted="openid", nonce="a nonce", auth_time=5)
+        full = replace(code_record, granted="openid", nonce="a nonce", auth_time=5, amr=["otp"])
         storage.codes.add("another", full)
         assert [storage.codes.read(each) for each in ("a code", "another")] == [code_record, full]

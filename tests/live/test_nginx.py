@@ -461,7 +461,10 @@ def test_password_form_rate_limit_per_address(connect_from: Callable[..., Sender
     assert len(accepted) >= 30
     names = ("password", "email", "delete", "picture")
     # All of these share the limit: only its refill is left.
-    for path in ("/sign-in", "/recover/password", *(f"/account/{name}" for name in names)):
+    asking = ("/account/email/letters", "/users/7/mod-level", "/admin/chat/key", "/developer")
+    asking += ("/admin/invitations", "/developer/x/secret")
+    own = (f"/account/{name}" for name in names)
+    for path in ("/sign-in", "/recover/password", *own, *asking):
         assert len(send_until_refused(limited, "POST", path)) < 30
     assert limited.send_request("GET", "/account").status == 303
     assert [limited.send_request("GET", "/sign-in").status for _ in range(50)] == [200] * 50

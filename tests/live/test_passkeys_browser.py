@@ -8,6 +8,7 @@ from playwright.sync_api import CDPSession, Page, expect
 
 from storage import Storage
 from storage.kinds import PASSKEYS
+from storage.records import Passkey
 
 from .page_checks import check_page
 from .running import PASSWORD, RunningServer, running_server
@@ -246,6 +247,29 @@ def test_player_without_a_password_confirms_with_a_passkey(
     page.wait_for_timeout(1000)
     page.get_by_role("button", name="Delete my account").click()
     expect(page.get_by_text("Account deleted.")).to_be_visible()
+
+
+@pytest.mark.parametrize("has_password", [True, False])
+def test_page_of_a_proof_sends_the_form_again_after_a_passkey(
+    device: Device, server: RunningServer, store: Storage, ada: dict, has_password: bool
+):
+    add_passkey(device)
+    old = Passkey("0" * 64, ada["id"], "YQ", "YQ", "YQ", "localhost", "Old key", 1)
+    store.records(PASSKEYS).add(old)
+    with store.users.edit(ada["id"]) as user:
+        user.password_hash, user.email_verified = user.password_hash if has_password else "", True
+        for session in user.sessions:
+            session.since -= 300_000
+    page = device.page
+    page.goto(f"{server.address}/account/security")
+    page.wait_for_timeout(1000)
+    page.get_by_role("button", name="Remove the passkey Old key").click()
+    expect(page.get_by_label("Password" if has_password else "Recovery code")).to_be_focused()
+    check_page(page)
+    page.wait_for_timeout(1000)
+    page.get_by_role("button", name="Confirm with a passkey").click()
+    expect(page.get_by_text("Passkey removed.")).to_be_visible()
+    assert store.records(PASSKEYS).find(old.id) is None
 
 
 def test_page_without_javascript_offers_the_password_alone(

@@ -76,7 +76,7 @@ from identity.grants import (
     require_admitted,
     save_consent,
 )
-from identity.guards import GUARDS, is_framed, is_request_by_post
+from identity.guards import GUARDS, is_framed, is_request_by_post, protect_from_opener
 from identity.naming import name_owner
 from identity.oauth import (
     CODE_MAX_AGE,
@@ -710,6 +710,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     for guard in GUARDS:
         app.before_request(guard)
     app.after_request(add_default_headers)
+    app.after_request(protect_from_opener)
     for error, handle in ERROR_HANDLERS.items():
         app.register_error_handler(error, handle)
     load_templates(app)

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 from flask import Response, abort, current_app, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
+from werkzeug.http import parse_date, parse_range_header
 
 from identity.authorization import SILENT, asks_for_openid
 from identity.context import base_url
@@ -32,6 +33,20 @@ FOR_POPUPS += ("/recover", "/recover/password")
 # Windows of a game's frame are sandboxed, and such a window shows no page with a policy (HTML).
 OPENED_BY_GAMES = re.compile("/play/[^/]+/signed-in|/(users|games)/[^/]+")
 ON_THE_WAY = re.compile("/(sign-in|sign-up|sign-out|welcome(/[a-z]+)?)")
+
+
+def drop_unsupported_range_headers() -> None:
+    """Remove headers that a server has to ignore (RFC 9110) and Werkzeug refuses or fails on."""
+    parsed = parse_range_header(request.headers.get("Range"))
+    # 14.2: another unit, or malformed; or several ranges, which only nginx supports.
+    if not parsed or parsed.units != "bytes" or len(parsed.ranges) > 1:
+        request.environ.pop("HTTP_RANGE", None)
+    for name in ("HTTP_IF_MODIFIED_SINCE", "HTTP_IF_RANGE"):
+        try:
+            parse_date(request.environ.get(name))
+        except OverflowError:  # 13.1.3, 13.1.5: not a date, so there is no version for the range
+            del request.environ[name]
+            request.environ.pop("HTTP_RANGE", None)
 
 
 def refuse_foreign_hosts() -> None:
@@ -156,6 +171,7 @@ def refuse_cross_site_posts() -> None:
 
 
 GUARDS = (
+    drop_unsupported_range_headers,
     refuse_foreign_hosts,
     refuse_pages_inside_other_sites,
     refuse_undecodable_queries,

@@ -103,7 +103,13 @@ from identity.responses import (
     redirect_to_get,
     security_policy,
 )
-from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
+from identity.sessions import (
+    COOKIE,
+    SESSION_MAX_AGE,
+    CookieSessions,
+    redirect_to_sign_in,
+    signed_in_player,
+)
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from identity.stamps import check_age
@@ -697,7 +703,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
         PERMANENT_SESSION_LIFETIME=SESSION_MAX_AGE,
         SESSION_REFRESH_EACH_REQUEST=False,
-        SESSION_COOKIE_NAME="__Host-session" if https else "session",
+        SESSION_COOKIE_NAME="__Host-session" if https else COOKIE,
         SESSION_COOKIE_SECURE=https,
         SESSION_COOKIE_SAMESITE="Lax",
     )

@@ -25,6 +25,8 @@ from storage.errors import NoSuchUser, StorageError
 from storage.records import Session, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
+# At http. All ports of a host share cookies, and most programs call theirs "session".
+COOKIE, OLD_COOKIE = "identity_session", "session"  # the latter up to version 1.0
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
@@ -41,21 +43,36 @@ class CookieSessions(SecureCookieSessionInterface):
         return serializer("session")
 
     def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
-        # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
-        # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
-        start = f"{self.get_cookie_name(app)}="
-        cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
-        values = [each.removeprefix(start) for each in cookies if each.startswith(start)]
+        name = self.get_cookie_name(app)
+        values, is_old = find_cookies(request, name), False
+        if not values and name == COOKIE:
+            values, is_old = find_cookies(request, OLD_COOKIE), True
         # Of two cookies with this name an attacker has planted one, and nothing tells which.
         if len(values) == 1 and SIGNED_TEXT.fullmatch(values[0]):
             max_age = app.permanent_session_lifetime.total_seconds()
             try:
-                return self.session_class(serializer("session").loads(values[0], max_age))
+                found = self.session_class(serializer("session").loads(values[0], max_age))
+                g.has_old_cookie = is_old
+                return found
             except BadSignature:
                 pass
             except StorageError as error:  # no keys: Flask would answer 500, for a style sheet too
                 g.session_error = error
         return self.session_class()
+
+    def save_session(self, app: Flask, session: SecureCookieSession, response: Response) -> None:
+        if g.get("has_old_cookie") and session.accessed:  # not with a picture, which caches keep
+            session.modified = True
+            response.delete_cookie(OLD_COOKIE, httponly=True, samesite="Lax")
+        super().save_session(app, session, response)
+
+
+def find_cookies(request: Request, name: str) -> list[str]:
+    """Return the values of all cookies with this name."""
+    # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
+    # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
+    cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
+    return [each.removeprefix(f"{name}=") for each in cookies if each.startswith(f"{name}=")]
 
 
 def signed_in_player() -> User | None:

@@ -439,7 +439,7 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
     answer = adas_browser.post("/account/delete", data={"password": PASSWORD})
     assert answer.status_code == 303
     assert "Account deleted." in adas_browser.get(answer.location).text
-    assert adas_browser.get_cookie("session") is None
+    assert adas_browser.get_cookie("identity_session") is None
     assert not is_signed_in(adas_browser) and not is_signed_in(other)
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400

@@ -220,7 +220,7 @@ def test_damaged_hash_is_503(store, browser, ada):
 
 @pytest.mark.parametrize(
     ("base_url", "name"),
-    [("http://localhost", "session"), ("https://id.example.org", "__Host-session")],
+    [("http://localhost", "identity_session"), ("https://id.example.org", "__Host-session")],
 )
 def test_cookie_is_httponly_lax_and_lasts_14_days(make_app, base_url, name):
     """At https it is also secure, and no sibling site can set it."""
@@ -237,6 +237,30 @@ def test_cookie_is_httponly_lax_and_lasts_14_days(make_app, base_url, name):
         assert (each["name"], each["samesite"], each["path"]) == (name, "Lax", "/")
         assert "httponly" in each and "domain" not in each
         assert ("secure" in each) == (name == "__Host-session")
+
+
+def test_cookie_of_another_program_on_this_host_changes_nothing(adas_browser, ada):
+    """All ports of 127.0.0.1 share cookies (RFC 6265 8.5), and Flask calls its own "session"."""
+    adas_browser.set_cookie("session", "eyJ1c2VyIjoxfQ.aaaaaa.bbbbbb")
+    assert adas_browser.get("/account").status_code == 200
+    assert adas_browser.get_cookie("session").value == "eyJ1c2VyIjoxfQ.aaaaaa.bbbbbb"
+
+
+def test_cookie_of_version_1_0_is_renamed(adas_browser, anyone):
+    """Its player stays signed in. A picture, which caches keep, gets no cookie."""
+    value = adas_browser.get_cookie("identity_session").value
+    old = {"Cookie": f"session={value}"}
+    assert "Set-Cookie" not in anyone.get("/static/style.css", headers=old).headers
+    answer = anyone.get("/account", headers=old)
+    assert answer.status_code == 200
+    new, deleted = sorted(answer.headers.getlist("Set-Cookie"))
+    assert deleted.startswith("session=; Expires=Thu, 01 Jan 1970")
+    assert new.startswith("identity_session=")
+    # Of several cookies nothing tells which is planted, and the old one must not decide.
+    both = {"Cookie": f"identity_session=x; identity_session={value}; session={value}"}
+    assert anyone.get("/account", headers=both).status_code == 303
+    adas_browser.post("/sign-out")
+    assert anyone.get("/account", headers=old).status_code == 303
 
 
 def test_each_sign_in_creates_a_session_of_its_browser(store, browser, ada):

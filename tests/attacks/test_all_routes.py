@@ -68,7 +68,7 @@ def administrator_browser(store, adas_browser, ada):
 def visitor(request, administrator_browser):
     """A browser signed in as an administrator, and one that is signed out; both stay so."""
     if request.param == "guest":
-        administrator_browser.delete_cookie("session")
+        administrator_browser.delete_cookie("identity_session")
     yield administrator_browser
     seen = administrator_browser.get("/account").status_code
     assert seen == (200 if request.param == "administrator" else 303)

@@ -64,6 +64,7 @@ def find_only_player(leads_to: str) -> User | None:
 @forms.form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
+    forms.require_cookie()
     name, password = request.form.get("name", "").strip(), request.form.get("password", "")
     users, names = get_storage().users, [name]
     user = users.find_by_login(name)

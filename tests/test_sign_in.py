@@ -10,11 +10,12 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 from conftest import PASSWORD
-from forms import hidden_field
+from forms import hidden_field, parse
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from identity import passwords
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
+from pages.forms import NO_COOKIES
 from storage.records import Suspension, now_ms
 from storage.rules import check_hash_format
 
@@ -213,6 +214,33 @@ def test_damaged_hash_is_503(store, browser, ada):
         with store.users.edit(ada.id) as user:
             user.password_hash = damaged
         assert browser.sign_in().status_code == 503
+
+
+# -- a browser without cookies --------------------------------------------------------------------
+
+
+def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
+    """Not the sign-in page again and again; nor does the sign-up create an account."""
+    app = make_app(SIGN_UP="open")
+    store, anyone = app.extensions["storage"], app.test_client(use_cookies=False)
+    for path, name in (("/sign-in", "Ada"), ("/sign-up", "Bob")):
+        with subtests.test(path):
+            page = anyone.get(path)
+            fields = {each["name"]: each["value"] for each in parse(page).select("[type=hidden]")}
+            fields |= {"name": name, "password": PASSWORD}
+            answer = anyone.post(path, data=fields)
+            assert (answer.status_code, NO_COOKIES in html.unescape(answer.text)) == (400, True)
+            # Negative control: with its cookie.
+            cookie = page.headers["Set-Cookie"].partition(";")[0]
+            answer = anyone.post(path, data=fields, headers={"Cookie": cookie})
+            assert answer.status_code == 303
+            assert anyone.post(path, data=fields | {"name": "Eve"}).status_code == 400
+    assert [each.name for each in map(store.users.read, store.users.ids())] == ["Ada", "Bob"]
+
+
+def test_sign_in_without_its_page_needs_no_cookie_before(anyone, ada):
+    """Programs send the form alone, as docs/grant.md does."""
+    assert anyone.post("/sign-in", data={"name": "Ada", "password": PASSWORD}).status_code == 303
 
 
 # -- the cookie -----------------------------------------------------------------------------------

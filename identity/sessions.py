@@ -13,6 +13,7 @@ from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
+from identity import unsent
 from identity.accounts import Acts
 from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
@@ -120,7 +121,11 @@ def _note_use(user_id: int, entry: Session) -> None:
 
 
 def redirect_to_sign_in(leads_to: str | None = None) -> Response:
-    """Return a redirect to the sign-in page, which leads back to this address, or to another."""
+    """Return a redirect to the sign-in page, which leads back to this address, or to another.
+
+    A form that keeps what was typed leads to the page that sends it.
+    """
+    leads_to = unsent.ADDRESS if unsent.keep_form() else leads_to
     leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
     return redirect(url_for("sign_in.show_sign_in", next=leads_to), 303)
 
@@ -153,8 +158,9 @@ def start_session(
     acts = Acts(get_storage(), Actor(user.id))
     if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False
+    kept = {name: session[name] for name in ("unsent",) if name in session}
     session.clear()
-    session.update(user=user.id, id=entry.id)
+    session.update(kept, user=user.id, id=entry.id)
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True

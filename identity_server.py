@@ -76,7 +76,7 @@ from identity.grants import (
     require_admitted,
     save_consent,
 )
-from identity.guards import GUARDS, is_framed, is_request_by_post
+from identity.guards import GUARDS, is_framed, is_request_by_post, protect_from_opener
 from identity.naming import name_owner
 from identity.oauth import (
     CODE_MAX_AGE,
@@ -109,7 +109,13 @@ from identity.responses import (
     redirect_to_get,
     security_policy,
 )
-from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
+from identity.sessions import (
+    COOKIE,
+    SESSION_MAX_AGE,
+    CookieSessions,
+    redirect_to_sign_in,
+    signed_in_player,
+)
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from identity.stamps import check_age
@@ -725,7 +731,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
         PERMANENT_SESSION_LIFETIME=SESSION_MAX_AGE,
         SESSION_REFRESH_EACH_REQUEST=False,
-        SESSION_COOKIE_NAME="__Host-session" if https else "session",
+        SESSION_COOKIE_NAME="__Host-session" if https else COOKIE,
         SESSION_COOKIE_SECURE=https,
         SESSION_COOKIE_SAMESITE="Lax",
     )
@@ -738,6 +744,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     for guard in GUARDS:
         app.before_request(guard)
     app.after_request(add_default_headers)
+    app.after_request(protect_from_opener)
     for error, handle in ERROR_HANDLERS.items():
         app.register_error_handler(error, handle)
     load_templates(app)

@@ -1,9 +1,13 @@
 """Checks that refuse a request before its view runs: the host, the sender, the query."""
 
+import contextlib
 import re
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from flask import Response, abort, current_app, request
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import HTTPException
+from werkzeug.http import parse_date, parse_range_header
 
 from identity.authorization import SILENT, asks_for_openid
 from identity.context import base_url
@@ -23,6 +27,27 @@ PICTURE = re.compile("/users/[^/]*/picture")
 GIVEN_BACK = (b"state=", b"nonce=")
 # A download leaves the page where it is, so that one page could follow this link again and again.
 DOWNLOAD = "/account/export"
+# Where the window of an app needs the page that opened it. Pages on the way there have the address
+# in `next`.
+FOR_POPUPS = (*AUTHORIZE_PATHS, "/oauth/logout", "/oauth/logout/confirm")
+FOR_POPUPS += ("/recover", "/recover/password")
+# Windows of a game's frame are sandboxed, and such a window shows no page with a policy (HTML).
+OPENED_BY_GAMES = re.compile("/play/[^/]+/signed-in|/(users|games)/[^/]+")
+ON_THE_WAY = re.compile("/(sign-in|sign-up|sign-out|welcome(/[a-z]+)?)")
+
+
+def drop_unsupported_range_headers() -> None:
+    """Remove headers that a server has to ignore (RFC 9110) and Werkzeug refuses or fails on."""
+    parsed = parse_range_header(request.headers.get("Range"))
+    # 14.2: another unit, or malformed; or several ranges, which only nginx supports.
+    if not parsed or parsed.units != "bytes" or len(parsed.ranges) > 1:
+        request.environ.pop("HTTP_RANGE", None)
+    for name in ("HTTP_IF_MODIFIED_SINCE", "HTTP_IF_RANGE"):
+        try:
+            parse_date(request.environ.get(name))
+        except OverflowError:  # 13.1.3, 13.1.5: not a date, so there is no version for the range
+            del request.environ[name]
+            request.environ.pop("HTTP_RANGE", None)
 
 
 def refuse_foreign_hosts() -> None:
@@ -87,6 +112,40 @@ def is_silent_request() -> bool:
     return is_silent and is_framed() and request.headers.get("Sec-Fetch-Mode") == "navigate"
 
 
+def read_query(text: str) -> MultiDict:
+    return MultiDict(parse_qsl(text, keep_blank_values=True))
+
+
+def is_for_popups(path: str, query: MultiDict) -> bool:
+    """Return True for a page of FOR_POPUPS or OPENED_BY_GAMES, or one on the way there.
+
+    The address alone tells: if it depended on the player, so would what an opener sees.
+    """
+    while ON_THE_WAY.fullmatch(path):
+        path, _, text = query.get("next", "").partition("?")
+        query = read_query(text)
+    return path in FOR_POPUPS or OPENED_BY_GAMES.fullmatch(path) is not None
+
+
+def protect_from_opener(response: Response) -> Response:
+    """Part this page from the window that opened it (Cross-Origin-Opener-Policy, in HTML).
+
+    A page of another site would count the frames of this window, or see it close. The play page may
+    keep windows that it opens, as its game may.
+    """
+    if not is_page():
+        return response
+    query = read_query(request.query_string.decode(errors="replace"))
+    if request.method == "POST" and ON_THE_WAY.fullmatch(request.path):
+        with contextlib.suppress(HTTPException):  # a form that is too large
+            query.update(request.form)
+    if not is_for_popups(request.path, query):
+        is_play_page = request.path.startswith("/play/")
+        policy = "same-origin-allow-popups" if is_play_page else "same-origin"
+        response.headers["Cross-Origin-Opener-Policy"] = policy
+    return response
+
+
 def is_request_by_post() -> bool:
     """Return True for an authorization request by POST (OpenID Connect Core 3.1.2.1).
 
@@ -119,6 +178,7 @@ def refuse_cross_site_posts() -> None:
 
 
 GUARDS = (
+    drop_unsupported_range_headers,
     refuse_foreign_hosts,
     refuse_pages_inside_other_sites,
     refuse_undecodable_queries,

@@ -202,7 +202,7 @@ def note_browser(user: User, tell: bool) -> None:
     if not mail_is_on():
         return
     https = base_url().startswith("https:")
-    name = "__Host-known" if https else "known"
+    name = "__Host-known" if https else "identity_known"
     try:
         known = serializer("known browser").loads(request.cookies.get(name, ""), KNOWN_AGE)
     except BadSignature:

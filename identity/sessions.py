@@ -14,6 +14,7 @@ from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
+from identity import unsent
 from identity.accounts import Acts
 from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
@@ -32,6 +33,8 @@ SESSION_MAX_AGE = timedelta(days=14)
 BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
 NEXT_LENGTH = LONGEST_ADDRESS - 100  # characters; the others are for the path of a page
 PLAIN = "!$'()*,/:;?@"  # what a value in a query may have unencoded (RFC 3986 3.4)
+# At http. All ports of a host share cookies, and most programs call theirs "session".
+COOKIE, OLD_COOKIE = "identity_session", "session"  # the latter up to version 1.0
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
@@ -48,21 +51,36 @@ class CookieSessions(SecureCookieSessionInterface):
         return serializer("session")
 
     def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
-        # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
-        # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
-        start = f"{self.get_cookie_name(app)}="
-        cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
-        values = [each.removeprefix(start) for each in cookies if each.startswith(start)]
+        name = self.get_cookie_name(app)
+        values, is_old = find_cookies(request, name), False
+        if not values and name == COOKIE:
+            values, is_old = find_cookies(request, OLD_COOKIE), True
         # Of two cookies with this name an attacker has planted one, and nothing tells which.
         if len(values) == 1 and SIGNED_TEXT.fullmatch(values[0]):
             max_age = app.permanent_session_lifetime.total_seconds()
             try:
-                return self.session_class(serializer("session").loads(values[0], max_age))
+                found = self.session_class(serializer("session").loads(values[0], max_age))
+                g.has_old_cookie = is_old
+                return found
             except BadSignature:
                 pass
             except StorageError as error:  # no keys: Flask would answer 500, for a style sheet too
                 g.session_error = error
         return self.session_class()
+
+    def save_session(self, app: Flask, session: SecureCookieSession, response: Response) -> None:
+        if g.get("has_old_cookie") and session.accessed:  # not with a picture, which caches keep
+            session.modified = True
+            response.delete_cookie(OLD_COOKIE, httponly=True, samesite="Lax")
+        super().save_session(app, session, response)
+
+
+def find_cookies(request: Request, name: str) -> list[str]:
+    """Return the values of all cookies with this name."""
+    # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
+    # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
+    cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
+    return [each.removeprefix(f"{name}=") for each in cookies if each.startswith(f"{name}=")]
 
 
 def signed_in_player() -> User | None:
@@ -110,7 +128,11 @@ def _note_use(user_id: int, entry: Session) -> None:
 
 
 def redirect_to_sign_in(leads_to: str | None = None) -> Response:
-    """Return a redirect to the sign-in page, which leads back to this address, or to another."""
+    """Return a redirect to the sign-in page, which leads back to this address, or to another.
+
+    A form that keeps what was typed leads to the page that sends it.
+    """
+    leads_to = unsent.ADDRESS if unsent.keep_form() else leads_to
     leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
     if len(leads_to) > NEXT_LENGTH:
         abort(400, "This request is too long. Tell the app's developer.")
@@ -150,7 +172,7 @@ def start_session(
     acts = Acts(get_storage(), Actor(user.id))
     if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False
-    kept = {name: value for name, value in session.items() if name == BROWSER}
+    kept = {name: session[name] for name in (BROWSER, "unsent") if name in session}
     session.clear()
     session.update(kept, user=user.id, id=entry.id)
     if amr:

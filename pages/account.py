@@ -13,6 +13,7 @@ from identity.letters import tell_deletion
 from identity.oauth import JOIN, SCOPES
 from identity.responses import NO_STORE, security_policy
 from identity.sessions import require_player
+from identity.signing import digest_of
 from pages import export, forms
 from pages.moderation import acts_of
 from pages.proof import confirmation_of, refuse_unconfirmed
@@ -23,6 +24,11 @@ from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_name, normal_name
 from storage.records import Grant, User
 from storage.rules import check_bio
+
+CHANGED_SINCE = (
+    "Your profile was changed since you opened this page, perhaps in another tab. The form has "
+    "what you typed. Below it is what is saved now."
+)
 
 account = Blueprint("account", __name__)
 account.register_blueprint(security)
@@ -47,6 +53,8 @@ def account_page(player: User, problems: dict[str, dict[str, str]]) -> str:
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         listed=read_tick(typed, "listed", not player.unlisted),
         playing=read_tick(typed, "playing", not player.hides_game),
+        seen=digest_of_profile(player),
+        changed_since=problems.get("profile") == {"form": CHANGED_SINCE},
         problems=problems,
         notice=forms.pop_notice(),
     )
@@ -60,6 +68,12 @@ def read_tick(form: MultiDict, name: str, default: bool | None = None) -> bool |
     return form.getlist(name)[-1] == "yes" if name in form else default
 
 
+def digest_of_profile(player: User) -> str:
+    """Return what a form sends as `seen`: it differs once another tab has changed the profile."""
+    shown = player.name, player.bio, player.equipped_flair, player.unlisted, player.hides_game
+    return digest_of(repr(shown), 12)
+
+
 account_form = functools.partial(forms.form_view, lambda: (require_player(),), account_page)
 
 
@@ -68,12 +82,16 @@ account_form = functools.partial(forms.form_view, lambda: (require_player(),), a
 def save_profile(player: User) -> Response:
     """Change `name`, `bio`, `equippedFlair`, and what is shown: `listed` and `playing`.
 
-    A missing field stays as it is.
+    A missing field stays as it is. A profile that was changed since it was `seen` is shown again,
+    with both texts.
     """
     name = normal_name(request.form.get("name", player.name))
     bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
     flair = request.form.get("equippedFlair", player.equipped_flair)
     listed, playing = (read_tick(request.form, each) for each in ("listed", "playing"))
+    is_same = (name, bio, flair) == (player.name, player.bio, player.equipped_flair)
+    if not is_same and request.form.get("seen", "") not in ("", digest_of_profile(player)):
+        raise forms.FormRefused({"form": CHANGED_SINCE}, 409)
     renamed, lacks_flair = name != player.name, flair not in player.flairs
     forms.refuse_problems(
         name=check_name(name, current_app.config["SITE_NAME"]) if renamed else None,

@@ -23,6 +23,7 @@ from pages.reports import reports
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from pages.tester import tester
+from pages.unsent import unsent
 from pages.welcome import welcome
 
 BLUEPRINTS = [
@@ -36,6 +37,7 @@ BLUEPRINTS = [
     players,
     moderation,
     reports,
+    unsent,
 ]
 BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
 BLUEPRINTS += [passkeys, games, developer, device, documentation, tester, discovery]

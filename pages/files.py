@@ -6,7 +6,6 @@ import hashlib
 import os
 
 from flask import Blueprint, abort, request, send_from_directory
-from werkzeug.http import parse_date, parse_range_header
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
@@ -26,21 +25,6 @@ COVERS_CACHED = 1024  # apps whose covers were drawn: about 700 bytes each
 STATIC = os.path.join(RESOURCES, "static")
 
 files = Blueprint("files", __name__)
-
-
-@files.before_request
-def drop_unsupported_range_headers() -> None:
-    """Remove headers that a server has to ignore (RFC 9110) and Werkzeug refuses or fails on."""
-    parsed = parse_range_header(request.headers.get("Range"))
-    # 14.2: another unit, or malformed; or several ranges, which only nginx supports.
-    if not parsed or parsed.units != "bytes" or len(parsed.ranges) > 1:
-        request.environ.pop("HTTP_RANGE", None)
-    for name in ("HTTP_IF_MODIFIED_SINCE", "HTTP_IF_RANGE"):
-        try:
-            parse_date(request.environ.get(name))
-        except OverflowError:  # 13.1.3, 13.1.5: not a date, so there is no version for the range
-            del request.environ[name]
-            request.environ.pop("HTTP_RANGE", None)
 
 
 @files.get(f"/pfp/<any({', '.join(PICTURE_SIZES)}):size>/<file_name>")

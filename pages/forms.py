@@ -44,6 +44,10 @@ NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
     507: "The disk is full, so nothing was saved. Tell the people who run this site.",
 }
+NO_COOKIES = (
+    "Your browser keeps no cookies of this site, so you can't stay signed in. Allow them, then try "
+    "again."
+)
 ACCOUNT_CHANGED = "This account has just changed. Try again."
 
 
@@ -145,6 +149,13 @@ def refuse_problems(**problems: str | None) -> None:
     found = {field: problem for field, problem in problems.items() if problem}
     if found:
         raise FormRefused(found)
+
+
+def require_cookie() -> None:
+    """Raise FormRefused if the page of this form had a cookie, and the browser did not keep it."""
+    if "cookie" in request.form and not session:
+        session["guest"] = True  # a lost one: another press works
+        raise FormRefused({"form": NO_COOKIES})
 
 
 def refuse_wrong_password(player: User, field: str) -> None:

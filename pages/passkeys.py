@@ -100,6 +100,7 @@ def use_challenge(purpose: str) -> tuple[str, str]:
 
     An old cookie still has it, so that the use is counted, for all workers. Raises FormRefused.
     """
+    problem = TRY_AGAIN if session else forms.NO_COOKIES
     issued_for, challenge, since, handle = session.pop("challenge", ("", "", 0, ""))
     try:
         age = now_ms() - since  # below 0 if the clock of another machine is ahead
@@ -109,7 +110,7 @@ def use_challenge(purpose: str) -> tuple[str, str]:
             return challenge, handle
     except TooManyAttempts:
         pass
-    raise forms.FormRefused({"form": TRY_AGAIN})
+    raise forms.FormRefused({"form": problem})
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import contextlib
 from typing import NamedTuple
 
-from flask import Flask, current_app, render_template, session
+from flask import Flask, current_app, g, render_template, request, session
 
 from identity import rights
 from identity.claims import given_email
@@ -159,7 +159,9 @@ def render_guest_page(
     """
     client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
     client_name = client and client.name
-    values |= {"next": leads_to, "next_query": query_to(leads_to), "client_name": client_name}
-    page = render_page(template, None, **values)
+    if request.method == "GET" and "session_error" not in g:
+        session.setdefault("guest", True)  # so that the form tells whether the browser keeps it
+    shown = {"next": leads_to, "next_query": query_to(leads_to), "client_name": client_name}
+    page = render_page(template, None, asks_cookie=bool(session), **shown, **values)
     targets = redirect_targets(redirect_uri) if client else ""
     return page, security_policy(form_targets=targets, connects=connects)

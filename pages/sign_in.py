@@ -73,6 +73,7 @@ def find_only_player(leads_to: str) -> User | None:
 @forms.form_view(lambda: (next_address(),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
+    forms.require_cookie()
     name, password = unwrap(request.form.get("name", "")), request.form.get("password", "")
     users, names = get_storage().users, [name]
     user = users.find_by_login(name)

@@ -85,6 +85,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
     """Create an account by `name`, `email`, `password` and an `invite` if needed; sign it in."""
     if refusal_of_sign_up(read_invite(form), first):
         raise forms.FormRefused({}, 403)  # the page says why
+    forms.require_cookie()
     user = add_account(form, first)
     announce(get_storage(), "player", f"New player: {user.name}.", f"/users/{user.id}")
     leads_to = next_address()

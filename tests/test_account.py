@@ -10,10 +10,21 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
-from forms import PASSWORD, from_address, is_signed_in, parse, problems_of, save, sign_up, value_of
+from forms import (
+    PASSWORD,
+    from_address,
+    hidden_field,
+    is_signed_in,
+    parse,
+    problems_of,
+    save,
+    sign_up,
+    value_of,
+)
 from test_account_pictures import RED, upload
 
 from identity.limits import ATTEMPTS_PER_NAME
+from pages.account import CHANGED_SINCE
 from pages.export import EXPORTED, export_account
 from storage.encoding import record_as_dict
 from storage.errors import StorageFailed
@@ -95,6 +106,27 @@ def test_bio_is_saved_as_typed(store, adas_browser, ada, subtests):
             assert store.users.read(ada.id).bio == kept
             shown = parse(adas_browser.get("/account")).find("textarea").text
             assert shown == f"\n{kept}"  # browsers drop the first line end
+
+
+def test_profile_of_an_old_tab_does_not_overwrite_a_newer_one(store, adas_browser, ada, subtests):
+    """The form comes again with both texts; the next press saves."""
+    changes = ({"bio": "new"}, {"equippedFlair": "Champion"}, {"listed": ["no"]}, {"name": "Ada L"})
+    with store.users.edit(ada.id) as user:
+        user.flairs = [*user.flairs, "Champion"]
+    for elsewhere in changes:
+        with subtests.test(**elsewhere):
+            seen = hidden_field(adas_browser.get("/account"), "seen")
+            adas_browser.get(save(adas_browser, **elsewhere).location)
+            before = store.users.read(ada.id)
+            page = save(adas_browser, bio=f"old {elsewhere}", seen=seen)
+            assert (page.status_code, problems_of(page)) == (409, {"profile-form": CHANGED_SINCE})
+            assert parse(page).find("textarea").text == f"\nold {elsewhere}"
+            assert before.bio in parse(page).select_one(".bio").text
+            assert store.users.read(ada.id) == before
+            again = hidden_field(page, "seen")
+            assert save(adas_browser, bio=f"old {elsewhere}", seen=again).status_code == 303
+            # A second press of the same button, with the page that the first one had.
+            assert save(adas_browser, bio=f"old {elsewhere}", seen=seen).status_code == 303
 
 
 def test_profile_form_ignores_other_and_omitted_fields(store, adas_browser, ada):
@@ -443,7 +475,7 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
     answer = adas_browser.post("/account/delete", data={"password": PASSWORD})
     assert answer.status_code == 303
     assert "Account deleted." in adas_browser.get(answer.location).text
-    assert adas_browser.get_cookie("session") is None
+    assert adas_browser.get_cookie("identity_session") is None
     assert not is_signed_in(adas_browser) and not is_signed_in(other)
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400

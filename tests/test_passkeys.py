@@ -171,10 +171,10 @@ def test_challenge_is_for_one_purpose_and_session_and_good_once(
 ):
     """A replay with an old cookie is refused as well."""
     options = ask_creation(adas_browser)
-    cookie = adas_browser.get_cookie("session").value
+    cookie = adas_browser.get_cookie("identity_session").value
     data = {"credential": Authenticator().create(options), "name": ""}
     assert adas_browser.post("/account/passkeys", data=data).status_code == 201
-    adas_browser.set_cookie("session", cookie)
+    adas_browser.set_cookie("identity_session", cookie)
     again = {"credential": Authenticator().create(options), "name": ""}
     assert adas_browser.post("/account/passkeys", data=again).status_code == 400
     foreign = ask_request(adas_browser)  # its challenge is for a sign-in
@@ -271,10 +271,10 @@ def test_user_handle_may_be_missing_where_own_passkeys_were_asked_for(
 
 def test_replayed_assertion_does_nothing_with_the_old_cookie(guest, phone, open_browser):
     options = ask_request(guest)
-    cookie, credential = guest.get_cookie("session").value, phone.get(options)
+    cookie, credential = guest.get_cookie("identity_session").value, phone.get(options)
     assert post_credential(guest, credential).status_code == 200
     thief = open_browser()
-    thief.set_cookie("session", cookie)
+    thief.set_cookie("identity_session", cookie)
     assert post_credential(thief, credential).status_code == 400
     assert not is_signed_in(thief)
     assert post_credential(open_browser(), credential).status_code == 400  # without any cookie
@@ -282,11 +282,11 @@ def test_replayed_assertion_does_nothing_with_the_old_cookie(guest, phone, open_
 
 def test_racing_assertions_of_one_challenge_start_one_session(app, store, guest, phone, ada):
     options = ask_request(guest)
-    cookie, credential = guest.get_cookie("session").value, phone.get(options)
+    cookie, credential = guest.get_cookie("identity_session").value, phone.get(options)
 
     def send() -> int:
         browser = Browser(app, app.response_class)
-        browser.set_cookie("session", cookie)
+        browser.set_cookie("identity_session", cookie)
         return post_credential(browser, credential).status_code
 
     before = len(store.users.read(ada.id).sessions)

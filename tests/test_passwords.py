@@ -61,7 +61,7 @@ def test_password_change_ends_all_other_sessions(store, adas_browser, open_brows
     other = open_browser()
     other.sign_in()
     stolen = open_browser()
-    stolen.set_cookie("session", adas_browser.get_cookie("session").value)
+    stolen.set_cookie("identity_session", adas_browser.get_cookie("identity_session").value)
     assert is_signed_in(stolen)
     assert change_password(adas_browser).status_code == 303
     assert [is_signed_in(each) for each in (adas_browser, other, stolen)] == [True, False, False]

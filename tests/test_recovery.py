@@ -227,7 +227,7 @@ def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_bro
         browser.environ_base["REMOTE_ADDR"] = f"10.0.0.{number}"
         answer = browser.post("/recover", data={"email": email})
         page = browser.get("/recover")
-        cookie = browser.get_cookie("session").value
+        cookie = browser.get_cookie("identity_session").value
         seen.add((answer.status_code, answer.location, len(answer.data), len(cookie)))
         seen.add((page.status_code, page.text.replace(email, "X"), str(page.headers)))
         for _ in range(2):

@@ -10,11 +10,12 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 from conftest import PASSWORD
-from forms import hidden_field
+from forms import hidden_field, parse
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from identity import passwords
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
+from pages.forms import NO_COOKIES
 from storage.records import Suspension, now_ms
 from storage.rules import check_hash_format
 
@@ -218,12 +219,39 @@ def test_damaged_hash_is_503(store, browser, ada):
         assert browser.sign_in().status_code == 503
 
 
+# -- a browser without cookies --------------------------------------------------------------------
+
+
+def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
+    """Not the sign-in page again and again; nor does the sign-up create an account."""
+    app = make_app(SIGN_UP="open")
+    store, anyone = app.extensions["storage"], app.test_client(use_cookies=False)
+    for path, name in (("/sign-in", "Ada"), ("/sign-up", "Bob")):
+        with subtests.test(path):
+            page = anyone.get(path)
+            fields = {each["name"]: each["value"] for each in parse(page).select("[type=hidden]")}
+            fields |= {"name": name, "password": PASSWORD}
+            answer = anyone.post(path, data=fields)
+            assert (answer.status_code, NO_COOKIES in html.unescape(answer.text)) == (400, True)
+            # Negative control: with its cookie.
+            cookie = page.headers["Set-Cookie"].partition(";")[0]
+            answer = anyone.post(path, data=fields, headers={"Cookie": cookie})
+            assert answer.status_code == 303
+            assert anyone.post(path, data=fields | {"name": "Eve"}).status_code == 400
+    assert [each.name for each in map(store.users.read, store.users.ids())] == ["Ada", "Bob"]
+
+
+def test_sign_in_without_its_page_needs_no_cookie_before(anyone, ada):
+    """Programs send the form alone, as docs/grant.md does."""
+    assert anyone.post("/sign-in", data={"name": "Ada", "password": PASSWORD}).status_code == 303
+
+
 # -- the cookie -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("base_url", "name"),
-    [("http://localhost", "session"), ("https://id.example.org", "__Host-session")],
+    [("http://localhost", "identity_session"), ("https://id.example.org", "__Host-session")],
 )
 def test_cookie_is_httponly_lax_and_lasts_14_days(make_app, base_url, name):
     """At https it is also secure, and no sibling site can set it."""
@@ -240,6 +268,30 @@ def test_cookie_is_httponly_lax_and_lasts_14_days(make_app, base_url, name):
         assert (each["name"], each["samesite"], each["path"]) == (name, "Lax", "/")
         assert "httponly" in each and "domain" not in each
         assert ("secure" in each) == (name == "__Host-session")
+
+
+def test_cookie_of_another_program_on_this_host_changes_nothing(adas_browser, ada):
+    """All ports of 127.0.0.1 share cookies (RFC 6265 8.5), and Flask calls its own "session"."""
+    adas_browser.set_cookie("session", "eyJ1c2VyIjoxfQ.aaaaaa.bbbbbb")
+    assert adas_browser.get("/account").status_code == 200
+    assert adas_browser.get_cookie("session").value == "eyJ1c2VyIjoxfQ.aaaaaa.bbbbbb"
+
+
+def test_cookie_of_version_1_0_is_renamed(adas_browser, anyone):
+    """Its player stays signed in. A picture, which caches keep, gets no cookie."""
+    value = adas_browser.get_cookie("identity_session").value
+    old = {"Cookie": f"session={value}"}
+    assert "Set-Cookie" not in anyone.get("/static/style.css", headers=old).headers
+    answer = anyone.get("/account", headers=old)
+    assert answer.status_code == 200
+    new, deleted = sorted(answer.headers.getlist("Set-Cookie"))
+    assert deleted.startswith("session=; Expires=Thu, 01 Jan 1970")
+    assert new.startswith("identity_session=")
+    # Of several cookies nothing tells which is planted, and the old one must not decide.
+    both = {"Cookie": f"identity_session=x; identity_session={value}; session={value}"}
+    assert anyone.get("/account", headers=both).status_code == 303
+    adas_browser.post("/sign-out")
+    assert anyone.get("/account", headers=old).status_code == 303
 
 
 def test_each_sign_in_creates_a_session_of_its_browser(store, browser, ada):

@@ -4,6 +4,7 @@ import itertools
 import re
 import shutil
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from conftest import FOREIGN_LINK, PASSWORD, Browser
@@ -67,7 +68,7 @@ def administrator_browser(store, adas_browser, ada):
 def visitor(request, administrator_browser):
     """A browser signed in as an administrator, and one that is signed out; both stay so."""
     if request.param == "guest":
-        administrator_browser.delete_cookie("session")
+        administrator_browser.delete_cookie("identity_session")
     yield administrator_browser
     seen = administrator_browser.get("/account").status_code
     assert seen == (200 if request.param == "administrator" else 303)
@@ -173,6 +174,45 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
                 is_picture = re.fullmatch("/users/.*/picture", path)
                 assert path.startswith(OPEN_TO_ANY_ORIGIN) or is_picture
                 assert "Vary" not in answer.headers and "Set-Cookie" not in answer.headers
+
+
+WINDOWS = (  # that a page of another site could open, with the address of another page
+    *("{}?next={}", "/sign-up?next={}", "/welcome?next={}", "/welcome/picture?next={}"),
+    *("/sign-in?next=/sign-up%3Fnext%3D{}", "/sign-in?next=/account&next={}"),
+    *("/account?next={}", "/sign-in?next={}/signed-in", "/sign-in?next={}%3Fnext%3D/oauth"),
+)
+
+
+def seen_by_opener(browser: Browser, address: str) -> str:
+    """Return what the page that opens a window at an address sees of it, redirects included."""
+    while address.startswith("/"):
+        answer = browser.get(address, headers=FOREIGN_LINK)
+        policy = answer.headers.get("Cross-Origin-Opener-Policy", "unsafe-none")
+        if policy != "unsafe-none":
+            assert policy in ("same-origin", "same-origin-allow-popups")
+            return "closed"
+        address = answer.location or ""
+    return f"{answer.text.count('<iframe')} frames"
+
+
+def test_opener_of_another_site_sees_the_same_for_all_visitors(
+    app, administrator_browser, open_browser, program, game, subtests
+):
+    """Neither frames nor a window that closes tell who is signed in; popups of apps stay open."""
+    play = f"/play/{game.id}"
+    pages = [*dict.fromkeys(paths(app, game.id)), "/users/1", program.link(), play]
+    addresses = [f"/sign-in?next={quote(each)}" for each in pages]
+    addresses += [way.format(*[quote(each)] * 2) for each in pages[-2:] for way in WINDOWS]
+    for address in [*pages, *addresses]:
+        with subtests.test(address):
+            seen = seen_by_opener(open_browser(), address)
+            assert seen_by_opener(administrator_browser, address) == seen
+    for way in ("{}", "/sign-in?next={}", "/sign-up?next={}", "/welcome?next={}"):
+        for page in (program.link(), f"{play}/signed-in", f"/games/{game.id}"):
+            address = way.format(page if way == "{}" else quote(page))
+            assert seen_by_opener(administrator_browser, address) == "0 frames", address
+    # Negative control: the play page has a frame to count.
+    assert "<iframe" in administrator_browser.get(play).text
 
 
 FOREIGN_SITES = ("cross-site", "same-site")

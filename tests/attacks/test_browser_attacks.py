@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 import requests
 from live import conftest, test_browser
+from live.page_checks import drop_undelivered_messages
 from live.running import RunningServer, running_server
 from live.test_browser import (
     WAIT,
@@ -231,6 +232,55 @@ def test_one_time_link_is_not_sent_as_referer(game: Game, browse):
                 page.get_by_role("link", name="Privacy and contact").click(modifiers=["Control"])
             expect(opened.value).to_have_title("About")
             assert opened.value.evaluate("[document.referrer, opener]") == ["", None]
+
+
+OPEN_AND_LOOK = """address => new Promise(resolve => {
+    const other = open(address), seen = [];
+    const timer = setInterval(() => {
+        seen.push([other.closed, other.closed ? 0 : other.length].join());
+        if (seen.length < 10 || seen.at(-10) !== seen.at(-1)) return;
+        clearInterval(timer);
+        resolve(seen.at(-1));
+    }, 100);
+})"""
+
+
+def test_opener_counts_no_frames_and_sees_no_window_close(
+    browse,
+    server: RunningServer,
+    ada: dict,
+    game: Game,
+    game_client: Client,
+    console_errors: list[str],
+    subtests,
+):
+    """Of a window at these addresses a page of another site sees the same for all visitors."""
+    game.pages["/"] = "<title>Game</title>"
+    with server.open_storage().clients.edit(game_client.id) as client:
+        client.game_url = f"{game.origin('localhost')}/"
+    play = f"{server.address}/play/{game_client.id}"
+    parted = [
+        play,
+        *(
+            f"{server.address}/sign-in?next=/{each}"
+            for each in ("account", play.removeprefix(server.address)[1:])
+        ),
+    ]
+    kept = [game_client.link(), f"{play}/signed-in"]
+    guest, player = browse(), browse()
+    set_session_cookie(player, server)
+    for address in parted + kept:
+        for page in (guest, player):
+            with subtests.test(address, page=page is player):
+                page.goto(f"{game.origin('localhost')}/callback")
+                with page.context.expect_page() as opened:
+                    seen = page.evaluate(OPEN_AND_LOOK, address)
+                assert seen == ("true,0" if address in parted else "false,0")
+                opened.value.close()
+    # Negative control: there is a frame to count.
+    player.goto(play)
+    expect(player.locator("iframe")).to_have_count(1)
+    drop_undelivered_messages(console_errors)
 
 
 class ServerWithSiblings(RunningServer):

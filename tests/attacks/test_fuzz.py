@@ -27,6 +27,7 @@ from storage import records, site_records
 from storage.encoding import build_record, encode, record_as_dict
 from storage.errors import DamagedRecord, NotFound, PictureRefused
 from storage.flat_files.disk import read_record
+from storage.kinds import LOGOS, LOOKS
 from storage.pictures import read_centre
 from storage.records import (
     Attempt,
@@ -185,6 +186,46 @@ def test_any_authorization_header_is_400_or_401(
     answer = anyone.get("/api/oauth/whois", headers=headers)
     assert answer.status_code in (400, 401)
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+# -- headers that browsers and caches add ---------------------------------------------------------
+
+TOO_FAR = "Thu, 99999999999999999999 Jan 2022 00:00:00 GMT"
+REQUEST_HEADERS = ("Range", "If-Range", "If-None-Match", "If-Match", "If-Modified-Since")
+REQUEST_HEADERS += ("If-Unmodified-Since", "Accept", "Accept-Language", "Accept-Encoding")
+REQUEST_HEADERS += ("Cookie", "Authorization", "Origin", "Referer", "Sec-Fetch-Mode")
+ODD_HEADERS = (
+    "x=1-2",
+    "bytes=9-1",
+    "bytes=0-0,1-1",
+    "bytes=" + "9" * 5000 + "-",
+    '"',
+    'W/"',
+    "*;q=",
+)
+ODD_HEADERS += (TOO_FAR, "a;q=nan", "a;q=" + "9" * 400, "Basic =", 'session="', "=;=", "9" * 5000)
+
+
+@pytest.fixture
+def kinds_of_pages(store, ada, program) -> list[str]:
+    """An address of each kind of response to GET."""
+    store.records(LOGOS).add(Logo(1, base64.b64encode(b"logo").decode()))
+    store.records(LOOKS).put(Look("site", 1, "", "", "#7a3fb0", 1))
+    files = [f"/pfp/large/{ada.picture_file}", f"/covers/large/{program.id}.webp"]
+    files += ["/look/logo-1.webp", "/look.css", "/static/style.css", "/static/v1/identity.js"]
+    return [*files, "/", "/sign-in", "/account", "/nowhere", "/openapi.json", "/users/1/picture"]
+
+
+@given(st.sampled_from(REQUEST_HEADERS), HEADERS | st.sampled_from(ODD_HEADERS))
+@example("If-Range", TOO_FAR)
+@example("If-Modified-Since", TOO_FAR)
+@example("Range", "x=1-2")
+def test_any_request_header_causes_no_server_error(anyone, kinds_of_pages, name, value):
+    for address in kinds_of_pages:
+        answer = anyone.get(address, headers={"Range": "bytes=0-1", name: value})
+        assert answer.status_code < 500, address
+        # RFC 9110 14.2: a server ignores a range of another unit.
+        assert answer.status_code != 416 or name != "Range" or value.startswith("bytes"), address
 
 
 # -- user ids and links ---------------------------------------------------------------------------

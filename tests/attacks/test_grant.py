@@ -35,7 +35,7 @@ def signed_values(store, adas_browser, ada, program, game) -> dict[str, str]:
     return {
         "consent": hidden_field(adas_browser.get(program.link()), "request"),
         "access token": program.token_for(adas_browser.allow(program)),
-        "session": adas_browser.get_cookie("session").value,
+        "session": adas_browser.get_cookie("identity_session").value,
         "game": html.unescape(re.search('data-request="([^"]*)"', play_page)[1]),
         "first account": issue_first_account_link(store, "").partition("invite=")[2],
         "sign-in link": issue_sign_in_link(store, "", ada).partition("#")[2],
@@ -152,7 +152,9 @@ def test_invitation_is_stored_as_a_hash_only(store, faults):
 
 def is_signed_in(anyone, cookie: str) -> bool:
     """Return whether a session cookie with this value opens the account page."""
-    return anyone.get("/account", headers={"Cookie": f"session={cookie}"}).status_code == 200
+    return (
+        anyone.get("/account", headers={"Cookie": f"identity_session={cookie}"}).status_code == 200
+    )
 
 
 def test_sign_in_during_suspension_creates_no_session(store, browser, ada, monkeypatch):
@@ -168,7 +170,7 @@ def test_sign_in_during_suspension_creates_no_session(store, browser, ada, monke
     monkeypatch.setattr(store.users, "edit", edit_after_suspension)
     assert browser.sign_in().status_code == 403
     assert store.users.read(ada.id).sessions == []
-    assert browser.get_cookie("session") is None
+    assert browser.get_cookie("identity_session") is None
 
 
 def test_session_expires_after_14_days_despite_use(adas_browser, clock):
@@ -185,7 +187,7 @@ def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, open_brow
     new_password = "quite another one"
     other = open_browser()
     other.sign_in()
-    copied = other.get_cookie("session").value
+    copied = other.get_cookie("identity_session").value
     assert is_signed_in(anyone, copied)
     assert adas_browser.post("/account/sign-out-others").status_code == 303
     assert not is_signed_in(anyone, copied)
@@ -194,7 +196,7 @@ def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, open_brow
         ("/account/password", {"current_password": PASSWORD, "new_password": new_password}),
         ("/account/delete", {"password": new_password}),
     ):
-        copied = adas_browser.get_cookie("session").value
+        copied = adas_browser.get_cookie("identity_session").value
         assert is_signed_in(anyone, copied)
         assert adas_browser.post(path, data=fields).status_code == 303
         assert not is_signed_in(anyone, copied)
@@ -205,12 +207,12 @@ def test_session_fixation_is_prevented(open_browser, anyone, ada, bob):
     """The attacker's session cookie is planted in the victim's browser before sign-in."""
     attackers_browser, victims_browser = open_browser(), open_browser()
     attackers_browser.sign_in("Bob")
-    planted = attackers_browser.get_cookie("session").value
-    victims_browser.set_cookie("session", planted)
+    planted = attackers_browser.get_cookie("identity_session").value
+    victims_browser.set_cookie("identity_session", planted)
     victims_browser.sign_in("Ada")
-    page = anyone.get("/account", headers={"Cookie": f"session={planted}"})
+    page = anyone.get("/account", headers={"Cookie": f"identity_session={planted}"})
     assert ("Bob" in page.text, "Ada" in page.text) == (True, False)
-    assert victims_browser.get_cookie("session").value != planted
+    assert victims_browser.get_cookie("identity_session").value != planted
 
 
 # -- timing ---------------------------------------------------------------------------------------

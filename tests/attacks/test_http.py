@@ -115,7 +115,7 @@ def test_cookie_set_by_a_sibling_site_is_not_a_session(make_app):
 
 def test_cookie_of_a_sibling_site_does_not_hide_the_session(anyone, adas_browser):
     """RFC 6265 5.4: browsers do not quote cookies, so a quote in one ends with it."""
-    own = f"session={adas_browser.get_cookie('session').value}"
+    own = f"identity_session={adas_browser.get_cookie('identity_session').value}"
     headers = ["; ".join([*(f"c{number}=x" for number in range(700)), own])]
     for planted in ('x="', 'x="; y="a', '"', '="', "x='", "x=\\", "é", "=", "$Version"):
         headers += [f"{planted}; {own}", f"{own}; {planted}", f'{planted}; {own}; z="']

@@ -146,12 +146,12 @@ class ServerModel(RuleBasedStateMachine):
         number = next(self.numbers)
         browser.environ_base["REMOTE_ADDR"] = f"10.0.{number >> 8}.{number & 255}"
         if cookie:
-            browser.set_cookie("session", cookie.value)
+            browser.set_cookie("identity_session", cookie.value)
         return browser
 
     def save_cookie(self, browser: Browser, player: Player) -> Cookie:
         """Record the session cookie of a browser that has just signed in."""
-        cookie = Cookie(player, browser.get_cookie("session").value)
+        cookie = Cookie(player, browser.get_cookie("identity_session").value)
         self.all_cookies.append(cookie)
         player.cookies = [*player.cookies, cookie][-SESSIONS_KEPT:]
         return cookie

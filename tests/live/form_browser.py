@@ -80,7 +80,7 @@ class FormBrowser:
 
     def set_session_cookie(self, value: str) -> None:
         """Use this session cookie from the next page on."""
-        self.session.cookies.set("session", value, domain="127.0.0.1")
+        self.session.cookies.set("identity_session", value, domain="127.0.0.1")
 
     def open(self, address: str) -> Page:
         """Open a page, and follow redirects within the server."""

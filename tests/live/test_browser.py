@@ -185,7 +185,7 @@ def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> None:
 def set_session_cookie(page: Page, server: RunningServer, name: str = "ada") -> None:
     """Replace the browser's session by a new one of this player."""
     value = server.start_session(name)
-    cookie = {"name": "session", "value": value, "url": server.address}
+    cookie = {"name": "identity_session", "value": value, "url": server.address}
     page.context.add_cookies([cookie | {"httpOnly": True, "sameSite": "Lax"}])
 
 

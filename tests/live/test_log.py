@@ -70,7 +70,7 @@ def test_grant_logs_one_line_per_request_and_no_secret(
     written = server.access_log.read_text() + server.error_log.read_text()
     secrets_used = [
         *(state, signed_request, PASSWORD, f"{PASSWORD}, mistyped", client["client_secret"]),
-        *(form["code"], got["access_token"], form_browser.session.cookies["session"]),
+        *(form["code"], got["access_token"], form_browser.session.cookies["identity_session"]),
     ]
     for secret in secrets_used:
         assert secret not in written

@@ -49,7 +49,7 @@ def test_newcomer_finds_a_friend_and_plays(
     )
     bobs = browse()
     bobs.context.add_cookies(
-        [{"name": "session", "value": server.start_session(bob), "url": server.address}]
+        [{"name": "identity_session", "value": server.start_session(bob), "url": server.address}]
     )
     bobs.goto(f"{server.address}/games/{client.id}")
     play(bobs, client.name)

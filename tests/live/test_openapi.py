@@ -62,7 +62,9 @@ def test_schemathesis_gets_documented_responses_only(
     if signed_in:
         token = exchange("/oauth/token").json()["access_token"]
         options.append(f"--header=Authorization: Bearer {token}")
-        options.append(f"--header=Cookie: session={form_browser.session.cookies['session']}")
+        options.append(
+            f"--header=Cookie: identity_session={form_browser.session.cookies['identity_session']}"
+        )
     done = subprocess.run(
         [SCHEMATHESIS, "run", *options, f"{server.address}/openapi.json"],
         cwd=tmp_path,

@@ -466,6 +466,17 @@ def test_popup_of_the_game_gets_no_code(
     console_errors.clear()
 
 
+def test_game_opens_profiles_in_a_window(
+    play: Play, page: Page, ada: dict, console_errors: list[str]
+):
+    """Such a window is sandboxed: in it browsers refuse a page that parts from its opener."""
+    frame = play.open(page)
+    with page.expect_popup() as opened:
+        frame.evaluate("address => void open(address)", f"{play.server.address}/users/{ada['id']}")
+    expect(opened.value.get_by_role("heading", name="ada")).to_be_visible()
+    console_errors.clear()  # a warning of the sandbox
+
+
 NAVIGATIONS = {
     "opens it there": "() => void open('/other', '_top')",
     "sends the page there": "() => { try { top.location = '/other' } catch {} }",

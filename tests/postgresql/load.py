@@ -120,7 +120,7 @@ class Load:
         user_id, cookie = players.pop()
         for number in self._numbers:
             server = self.servers[number % 2]
-            form, cookies = {"bio": str(number)}, {"session": cookie}
+            form, cookies = {"bio": str(number)}, {"identity_session": cookie}
             answer = self.send("save", server, "POST", "/account", data=form, cookies=cookies)
             if answer.status_code == 303:
                 self.saved[user_id] = number
@@ -137,8 +137,8 @@ class Load:
             headers = {"X-Forwarded-For": f"10.1.{number // 250}.{number % 250}"}
             server = self.servers[number % 2]
             answer = self.send("sign-up", server, "POST", "/sign-up", data=form, headers=headers)
-            if answer.status_code == 303 and "session" in answer.cookies:
-                self.signed_up.append((id_in(answer.cookies["session"]), name))
+            if answer.status_code == 303 and "identity_session" in answer.cookies:
+                self.signed_up.append((id_in(answer.cookies["identity_session"]), name))
             yield
 
     def _issuer(self, cookies: list[str]) -> Iterator[None]:
@@ -147,7 +147,7 @@ class Load:
         for number, cookie in enumerate(itertools.cycle(cookies)):
             path = f"/oauth/authorize?{urlencode(asked)}"
             answer = self.send(
-                "code", self.servers[number % 2], "GET", path, cookies={"session": cookie}
+                "code", self.servers[number % 2], "GET", path, cookies={"identity_session": cookie}
             )
             answered = parse_qs(urlsplit(answer.headers.get("Location", "")).query)
             if "code" in answered:

@@ -87,7 +87,7 @@ class Player:
     def __init__(self, servers: list[RunningServer], store: Storage, name: str) -> None:
         self.name, self.servers, self.store = name, servers, store
         self.id = servers[0].add_user(name)["id"]
-        self.cookies = {"session": servers[0].start_session(name)}
+        self.cookies = {"identity_session": servers[0].start_session(name)}
         client, secret = store.clients.register(f"Game of {name}", [CALLBACK], None)
         self.client = {"client_id": client.id, "client_secret": secret}
         with store.users.edit(self.id) as user:
@@ -130,7 +130,7 @@ def test_a_clock_that_is_behind_changes_nothing_for_players(player, servers, lat
     for one, other in ((servers[0], late_server), (late_server, servers[0])):
         form = {"name": player.name, "password": PASSWORD}
         signed_in = send(one, "POST", "/sign-in", data=form)
-        player.cookies = {"session": signed_in.cookies["session"]}
+        player.cookies = {"identity_session": signed_in.cookies["identity_session"]}
         assert player.is_signed_in(other)
         answer = player.exchange(other, player.new_code(one))
         assert one.whois(answer.json()["access_token"]).status_code == 200

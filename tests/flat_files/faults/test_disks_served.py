@@ -62,7 +62,7 @@ def look_up(server: RunningServer) -> str:
 
 def upload(server: RunningServer, cookie: str, picture: bytes) -> int:
     """Send a picture; return the status."""
-    address, cookies = f"{server.address}/account/picture", {"session": cookie}
+    address, cookies = f"{server.address}/account/picture", {"identity_session": cookie}
     files = {"picture": picture}
     return requests.post(address, files=files, cookies=cookies, timeout=ANSWER_TIMEOUT).status_code
 

@@ -1,0 +1,84 @@
+"""A form that was sent after the session ended: `identity.unsent`, `pages.unsent`."""
+
+from conftest import FOREIGN_LINK
+from forms import parse, save
+from werkzeug.datastructures import MultiDict
+
+from identity.unsent import KEPT_FIELDS
+from storage.kinds import REPORTS
+
+SECRETS = (
+    "password",
+    "new_password",
+    "current_password",
+    "code",
+    "link",
+    "invite",
+    "client_secret",
+)
+
+
+def sign_out_elsewhere(store, user) -> None:
+    with store.users.edit(user.id) as edited:
+        edited.sessions = []
+
+
+def send_again(browser, page) -> object:
+    """Send the form of the page for what was not sent."""
+    form = parse(page).select_one("main form")
+    fields = MultiDict((each["name"], each["value"]) for each in form.select("[type=hidden]"))
+    return browser.post(form["action"], data=fields.to_dict(flat=False))
+
+
+def test_text_of_a_form_survives_the_sign_in(store, adas_browser, ada, bob, program, subtests):
+    typed = 'Früh <b>\r\n"x" ' + "語" * 480
+    forms = {
+        "/account": {"name": "Ada", "bio": typed, "listed": ["no", "yes"], "playing": "no"},
+        f"/users/{bob.id}/report": {"reason": "spam", "text": typed},
+    }
+    for address, fields in forms.items():
+        with subtests.test(address):
+            sign_out_elsewhere(store, ada)
+            answer = adas_browser.post(address, data=fields)
+            assert answer.location == "/sign-in?next=/unsent"
+            assert "what you typed is kept" in adas_browser.get(answer.location).text
+            assert adas_browser.sign_in(next="/unsent").location == "/unsent"
+            page = adas_browser.get("/unsent")
+            assert "語" * 480 in page.text and "<b>" not in page.text
+            assert send_again(adas_browser, page).status_code == 303
+            assert adas_browser.get("/unsent").location == "/account"  # once
+    user = store.users.read(ada.id)
+    assert (user.bio, user.unlisted, user.hides_game) == (typed.replace("\r", ""), False, True)
+    [report_id] = store.records(REPORTS).ids()
+    assert store.records(REPORTS).read(report_id).text == typed.replace("\r", "").strip()
+
+
+def test_nothing_secret_too_large_or_foreign_is_kept(store, adas_browser, ada, subtests):
+    """Nor what somebody else typed in this browser, and nothing for long."""
+    assert not set(SECRETS) & {name for names in KEPT_FIELDS.values() for name in names}
+    for way, fields, headers in (
+        ("secrets", dict.fromkeys(SECRETS, "a secret"), {}),
+        ("size", {"bio": "".join(map(chr, range(0x4E00, 0x4E00 + 5000)))}, {}),
+        ("body", {"bio": "x" * 70_000}, {}),
+        ("site", {"bio": "planted"}, FOREIGN_LINK),
+    ):
+        with subtests.test(way):
+            sign_out_elsewhere(store, ada)
+            answer = adas_browser.post("/account", data=fields, headers=headers)
+            assert "unsent" not in (answer.location or "")
+            adas_browser.sign_in()
+            assert adas_browser.get("/unsent").location == "/account"
+
+
+def test_text_is_for_its_player_and_for_half_an_hour(
+    store, adas_browser, ada, bob, clock, subtests
+):
+    for name, minutes, status in (("Ada", 29, 200), ("Ada", 31, 303), ("Bob", 1, 303)):
+        with subtests.test(name, minutes=minutes):
+            adas_browser.sign_in()
+            sign_out_elsewhere(store, ada)
+            save(adas_browser, bio="private")
+            clock.shift(minutes * 60)
+            adas_browser.sign_in(name)
+            assert adas_browser.get("/unsent").status_code == status
+            adas_browser.post("/sign-out")

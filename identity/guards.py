@@ -28,7 +28,7 @@ GIVEN_BACK = (b"state=", b"nonce=")
 # A download leaves the page where it is, so that one page could follow this link again and again.
 DOWNLOAD = "/account/export"
 # Where the window of an app needs the page that opened it. Pages on the way there have the address
-# in `next`.
+# in `next`, or `then`.
 FOR_POPUPS = (*AUTHORIZE_PATHS, "/oauth/logout", "/oauth/logout/confirm")
 FOR_POPUPS += ("/recover", "/recover/password")
 # Windows of a game's frame are sandboxed, and such a window shows no page with a policy (HTML).
@@ -122,7 +122,7 @@ def is_for_popups(path: str, query: MultiDict) -> bool:
     The address alone tells: if it depended on the player, so would what an opener sees.
     """
     while ON_THE_WAY.fullmatch(path):
-        path, _, text = query.get("next", "").partition("?")
+        path, _, text = query.get("then", query.get("next", "")).partition("?")
         query = read_query(text)
     return path in FOR_POPUPS or OPENED_BY_GAMES.fullmatch(path) is not None
 

@@ -207,9 +207,10 @@ def test_opener_of_another_site_sees_the_same_for_all_visitors(
         with subtests.test(address):
             seen = seen_by_opener(open_browser(), address)
             assert seen_by_opener(administrator_browser, address) == seen
-    for way in ("{}", "/sign-in?next={}", "/sign-up?next={}", "/welcome?next={}"):
+    next_to_page = [f"/{each}?next={{}}" for each in ("sign-in", "sign-up", "welcome")]
+    for way in ("{}", *next_to_page, "/sign-in?then={}"):
         for page in (program.link(), f"{play}/signed-in", f"/games/{game.id}"):
-            address = way.format(page if way == "{}" else quote(page))
+            address = way.format(quote(page) if "next" in way else page)
             assert seen_by_opener(administrator_browser, address) == "0 frames", address
     # Negative control: the play page has a frame to count.
     assert "<iframe" in administrator_browser.get(play).text

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 LONGEST = 1000  # characters in which a code is looked for
 # No name, address of mail, id or path begins or ends with these.
 WRAPPING = ' \t\r\n\u00a0<>()[]"“”„«»‘’,;:.'
+BEHIND_ADDRESS = ')>],.;:!?"”»\u200b\u2060\ufeff'
 BETWEEN = r"[\s.,\u2010-\u2015\u2212-]*"  # the characters of a code
 SECRET = "[A-Za-z0-9_-][A-Za-z0-9_.-]{15,}"  # signed, or of `secrets.token_urlsafe`
 

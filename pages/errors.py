@@ -8,7 +8,7 @@ from identity.actors import NotAllowed
 from identity.authorization import UnusableClient
 from identity.guards import is_page
 from identity.oauth import destination_of
-from identity.pasted import unwrap
+from identity.pasted import BEHIND_ADDRESS
 from identity.responses import (
     JsonResponse,
     SaveNotConfirmed,
@@ -38,7 +38,7 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
 
 def find_intended_page(error: HTTPException) -> Response | None:
     """Return a redirect if the address of no page ends with what stood behind a pasted link."""
-    path = unwrap(request.path)
+    path = request.path.rstrip(BEHIND_ADDRESS)
     is_other = path != request.path and not request.query_string
     if error.code != 404 or request.method != "GET" or not is_other or not is_page():
         return None

@@ -34,11 +34,12 @@ class Theme(NamedTuple):
     card: str
     inset: str
     on_leaf: str
+    leaf: str  # without an accent
     is_dark: bool
 
 
-LIGHT = Theme("#fbfdf9", "#eaf3ec", "#ffffff", is_dark=False)
-DARK = Theme("#182831", "#20353d", "#0c2418", is_dark=True)
+LIGHT = Theme("#fbfdf9", "#eaf3ec", "#ffffff", "#1d6b4c", is_dark=False)
+DARK = Theme("#182831", "#20353d", "#0c2418", "#8fdcae", is_dark=True)
 
 
 class Shade(NamedTuple):
@@ -52,6 +53,11 @@ def contrast(one: str, other: str) -> float:
     """Return the contrast ratio of two colours, from 1 to 21 (WCAG 2.2)."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def contrast_on(theme: Theme, colour: str) -> float:
+    """Return the contrast of a colour on the cards of a theme."""
+    return min(contrast(colour, theme.card), contrast(colour, theme.inset))
 
 
 def _luminance(colour: str) -> float:
@@ -73,12 +79,17 @@ def parse_accent(text: str) -> str:
 
 
 def shade(accent: str, theme: Theme) -> Shade:
-    """Return the accent, made darker or lighter until it can be read in a theme."""
+    """Return the accent, made darker or lighter until it can be read in a theme.
+
+    Without one, "", it is the site's own colour.
+    """
+    if not accent:
+        return Shade(theme.leaf, contrast_on(theme, theme.leaf))
     hue, lightness, saturation = colorsys.rgb_to_hls(*_rgb(accent))
     while True:
         rgb = colorsys.hls_to_rgb(hue, min(max(lightness, 0), 1), saturation)
         colour = "#" + "".join(f"{round(each * 255):02x}" for each in rgb)
-        ratio = min(contrast(colour, theme.card), contrast(colour, theme.inset))
+        ratio = contrast_on(theme, colour)
         if min(ratio, contrast(colour, theme.on_leaf)) >= CONTRAST:
             return Shade(colour, ratio)
         lightness += STEP if theme.is_dark else -STEP

@@ -21,7 +21,7 @@ from pages.rendering import render_page
 from pages.security import security
 from pages.uploads import read_images
 from storage.errors import DamagedRecord, NoSuchClient
-from storage.names import check_name, normal_name
+from storage.names import normal_name
 from storage.records import Grant, User
 from storage.rules import check_bio
 
@@ -94,7 +94,7 @@ def save_profile(player: User) -> Response:
         raise forms.FormRefused({"form": CHANGED_SINCE}, 409)
     renamed, lacks_flair = name != player.name, flair not in player.flairs
     forms.refuse_problems(
-        name=check_name(name, current_app.config["SITE_NAME"]) if renamed else None,
+        name=forms.check_player_name(name) if renamed else None,
         bio=check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )

@@ -9,7 +9,7 @@ from identity.context import get_storage
 from identity.naming import find_player_id, name_owner
 from identity.pasted import unwrap
 from pages.admin import render_desk, require_administrator
-from pages.players import format_ago
+from pages.players import format_hours_ago
 from storage.errors import DamagedRecord, NotFound
 from storage.kind import hour_of
 from storage.records import Client
@@ -41,10 +41,7 @@ def show_apps() -> str:
     return render_desk(
         "admin_apps.html",
         viewer,
-        rows=[
-            (app, name_owner(get_storage(), app), format_ago(app.used) if app.used else "not yet")
-            for app in apps
-        ],
+        rows=[(app, name_owner(get_storage(), app), format_hours_ago(app.used)) for app in apps],
         next=more,
         is_first=not found,
         owner=owner,

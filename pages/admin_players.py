@@ -12,11 +12,10 @@ from pages.admin import render_desk
 from pages.moderation import require_moderator
 from pages.moderation_card import name_inviter
 from pages.players import ROLES, format_last_played
-from storage.kind import DAY_MS, day_of, hour_of
+from storage.kind import DAY_MS, FIRST_DAY, day_of, hour_of
 from storage.kinds import NO_END, REPORTS, USERS
 from storage.names import can_be_key, unique_key
 from storage.records import User, now_ms
-from storage.rules import USER_ID
 
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 400  # at most for one page, of whom some have other names
@@ -29,7 +28,8 @@ LISTS = {
     "suspended": "Suspended",
     "ending": "Suspension ends this week",
 }
-INDEXES = {"played": "played", "suspended": "suspended", "ending": "suspended"}  # by list
+# By list.
+INDEXES = {"newest": "joined", "played": "played", "suspended": "suspended", "ending": "suspended"}
 TOO_MANY = f"More than {SORTED} names have this. Type more of it, or list them by name."
 PLACE = re.compile(r"([0-9]{6,7})-([1-9][0-9]{0,14})")  # a key of an index and an id
 
@@ -85,15 +85,14 @@ def read_after(chosen: str, part: str, after: str) -> list[User]:
     users, now = get_storage().users, now_ms()
     if chosen == "name":
         return users.containing(part, after, PLAYERS_SHOWN + 1)
-    if chosen == "newest":
-        before = int(after) if USER_ID.fullmatch(after) else None
-        if not part:
-            return users.newest(PLAYERS_SHOWN + 1, before)
-        named = users.containing(part, "", SORTED)
-        named = [each for each in named if before is None or each.id < before]
-        return sorted(named, key=lambda user: user.id, reverse=True)
     found = PLACE.fullmatch(after)
     place = (found[1], int(found[2])) if found else None
+    if chosen == "newest":
+        if not part:
+            return users.between("joined", FIRST_DAY, NO_END, place, PLAYERS_SHOWN + 1)
+        named = users.containing(part, "", SORTED)
+        places = {(day_of(each.created), each.id): each for each in named}
+        return [places[each] for each in sorted(places, reverse=True) if not place or each < place]
     if chosen == "played":
         hours = hour_of(now - DAY_MS), hour_of(now)
         return users.between("played", *hours, place, PLAYERS_SHOWN + 1)

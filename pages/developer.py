@@ -18,7 +18,7 @@ from identity.settings import check_game
 from pages import forms
 from pages.games import start_of_page
 from pages.moderation import app_acts_of
-from pages.players import format_ago
+from pages.players import format_hours_ago
 from pages.proof import ask_proof, with_proof
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
@@ -221,7 +221,7 @@ def client_page(
         secret=secret,
         may_hand_over=may_administer(player),
         typed_owner=request.form.get("owner", "") if "owner" in problems else "",
-        last_used=format_ago(client.used) if client.used else "not yet",
+        last_used=format_hours_ago(client.used),
         warning=warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,

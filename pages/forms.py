@@ -37,6 +37,7 @@ from storage.errors import (
     TooManyAttempts,
     TooManyClients,
 )
+from storage.names import check_name
 from storage.records import Suspension, User
 from storage.rules import USER_ID
 
@@ -44,6 +45,7 @@ NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
     507: "The disk is full, so nothing was saved. Tell the people who run this site.",
 }
+EMAIL_AS_NAME = "Everyone sees your name, so choose one that is not an email."
 NO_COOKIES = (
     "Your browser keeps no cookies of this site, so you can't stay signed in. Allow them, then try "
     "again."
@@ -203,6 +205,11 @@ def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit
     if player_id is None:
         return limits
     return [AttemptLimit("email question by", str(player_id), most, DAY), *limits]
+
+
+def check_player_name(name: str) -> str | None:
+    """Return what is wrong with a player's name, or None."""
+    return EMAIL_AS_NAME if "@" in name else check_name(name, current_app.config["SITE_NAME"])
 
 
 def has_account(name_or_email: str) -> bool:

@@ -19,7 +19,6 @@ from storage.errors import InvalidField
 from storage.kinds import LOGOS
 from storage.records import User
 
-DEFAULT_ACCENT = "#1d6b4c"  # of the preview without one: --leaf of static/style.css
 SHEET = (
     ":root {{ --leaf: {light}; --on-leaf: {on_light}; }}\n"
     "@media (prefers-color-scheme: dark) {{ :root {{ --leaf: {dark}; --on-leaf: {on_dark}; }} }}\n"
@@ -54,9 +53,9 @@ def look_page(player: User, problems: dict[str, str]) -> str:
         kept=kept,
         seen=form.get("seen", kept.changed),
         typed=typed,
-        shown=accent or DEFAULT_ACCENT,
-        light=shade(accent or DEFAULT_ACCENT, LIGHT),
-        dark=shade(accent or DEFAULT_ACCENT, DARK),
+        shown=accent,
+        light=shade(accent, LIGHT),
+        dark=shade(accent, DARK),
         is_preview="preview" in form,
         problems=problems,
     )

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
-from identity.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
+from identity.formatting import DATE, DAY, HOUR, MINUTE, format_age, format_duration, format_time
 from identity.limits import count_guest
 from identity.presence import game_shown, games_played, is_playing
 from identity.rights import may_see_hidden
@@ -222,6 +222,13 @@ def format_last_played(user: User) -> str:
     if not user.has_played:
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
     return format_ago(user.last_heartbeat)
+
+
+def format_hours_ago(time: int) -> str:
+    """Return how long ago a time is that is stored to the hour: "in the last hour"; 0 is never."""
+    if not time:
+        return "not yet"
+    return "in the last hour" if now_ms() - time < HOUR * 1000 else format_ago(time)
 
 
 def format_ago(time: int) -> str:

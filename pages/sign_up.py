@@ -23,7 +23,7 @@ from pages.rendering import render_guest_page, render_page
 from pages.welcome import welcome_address
 from storage.addresses import check_email, normal_email
 from storage.errors import EmailTaken, InvalidField, StorageFailed
-from storage.names import check_name, normal_name
+from storage.names import normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
 from storage.rules import check_password, normal_password
 
@@ -132,7 +132,7 @@ def add_account(form: MultiDict, first: bool) -> User:
     email = normal_email(form.get("email", ""))
     password = form.get("password", "")
     forms.refuse_problems(
-        name=check_name(name, current_app.config["SITE_NAME"]),
+        name=forms.check_player_name(name),
         email=check_email(email, current_app.config["EMAIL"] == "required"),
         password=check_password(password, name, email, *site_words(current_app.config)),
     )

@@ -137,6 +137,9 @@ def day_of(time: int) -> str:
     return f"{time // DAY_MS:06d}"
 
 
+FIRST_DAY = day_of(0)
+
+
 def hour_of(time: int) -> str:
     """Return the number of an hour, as text in the order of hours."""
     return f"{time // HOUR_MS:07d}"

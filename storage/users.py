@@ -30,8 +30,6 @@ from storage.repositories import (
 )
 from storage.rules import refuse
 
-NEWEST_TRIED = 200  # ids of players, of whom many may have left
-
 
 class Users(Records[User]):
     """The players.
@@ -162,13 +160,6 @@ class Users(Records[User]):
     @abstractmethod
     def number(self) -> int:
         """Return how many users there are, damaged ones included."""
-
-    @abstractmethod
-    def newest(self, at_most: int, before: int | None = None) -> list[User]:
-        """Return the readable users among the last NEWEST_TRIED ids, the newest first.
-
-        With `before`, among the ids below that one.
-        """
 
     def find_by_former_name(self, name: str) -> User | None:
         """Return the user for whom a name is kept, which nobody else can have."""

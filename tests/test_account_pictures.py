@@ -44,6 +44,17 @@ def expected_files(user: User) -> set[str]:
 
 
 @pytest.mark.live
+def test_picture_can_be_removed_where_there_is_one(adas_browser):
+    """Not the one that is drawn."""
+    words = "Remove my picture"
+    assert words not in adas_browser.get("/account").text
+    upload(adas_browser, RED)
+    assert words in adas_browser.get("/account").text
+    adas_browser.post("/account/picture/remove")
+    assert words not in adas_browser.get("/account").text
+
+
+@pytest.mark.live
 def test_upload_and_removal_replace_every_size(store, adas_browser, ada, anyone, faults):
     generated = anyone.get(f"/pfp/large/{ada.picture_file}").data
     answer = upload(adas_browser, RED, "../../x.html")

@@ -67,6 +67,16 @@ def test_sign_in_to_an_app_is_kept_to_the_hour(store, adas_browser, program, clo
     note_sign_in(store, "unknown-unknown-unknown")  # fails nobody
 
 
+def test_time_of_a_sign_in_is_told_to_the_hour(store, boss, clock):
+    """Not "4 minutes ago": the hour alone is stored."""
+    used = now_ms() - now_ms() % HOUR_MS + HOUR_MS
+    app = add_app(store, "Chess", used=used)
+    for minutes, words in ((4, "in the last hour"), (59, "in the last hour"), (61, "1 hour ago")):
+        clock.shift(used / 1000 + 60 * minutes - now_ms() / 1000)
+        for path in (PATH, f"/developer/{app.id}"):
+            assert words in text_of(boss.get(path))
+
+
 def test_administrator_hands_an_app_over(store, boss, enter, add_players):
     emi = enter("Emi")
     [bob] = add_players("Bob")

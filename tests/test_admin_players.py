@@ -84,6 +84,15 @@ def test_pages_of_each_list_have_everybody_once(store, warden, add_players, subt
             )
 
 
+def test_newest_players_are_those_who_joined_last(store, warden, add_players):
+    """An import gives new ids to players who joined years ago."""
+    now = now_ms()
+    for name, days in (("New", 1), ("Old", 900), ("Middle", 30), ("Older", 901)):
+        add_players(name, created=now - days * DAY_MS)
+    assert listed(warden, list="newest")[-4:] == ["New", "Middle", "Old", "Older"]
+    assert listed(warden, list="newest", name="old") == ["Old", "Older"]
+
+
 def test_newest_of_too_many_names_asks_for_more(warden, add_players):
     add_players(*(f"Player {number:03}" for number in range(201)))
     page = warden.get(f"{PATH}?list=newest&name=player")

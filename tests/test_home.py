@@ -229,10 +229,11 @@ def test_newest_players_have_joined_lately(store, clock, adas_browser, ada, add_
     add_players("long ago", created=1)
     for days, name in ((61, "months"), (3, "three"), (1, "yesterday"), (0, "today")):
         add_players(name, created=now_ms() - days * DAY * 1000)
+    add_players("imported", created=now_ms() - 2 * DAY * 1000)
     add_players("unlisted", unlisted=True)
     add_players("suspended", suspension=Suspension(None))
     found = people(adas_browser.get("/"), "New here")
-    assert list(found) == ["today", "yesterday", "three", "months", "long ago"]
+    assert list(found) == ["today", "yesterday", "imported", "three", "months", "long ago"]
     assert [found[each] for each in ("today", "yesterday", "three", "long ago")] == [
         *("Joined today", "Joined yesterday", "Joined 3 days ago", "Joined in January 1970")
     ]

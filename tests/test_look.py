@@ -86,7 +86,8 @@ def test_themes_are_those_of_the_style_sheet():
     blocks = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)
     for block, theme in zip(blocks, (LIGHT, DARK), strict=True):
         colours = dict(COLOUR.findall(block))
-        assert (colours["card"], colours["inset"], colours["on-leaf"]) == theme[:3]
+        names = ("card", "inset", "on-leaf", "leaf")
+        assert tuple(colours[each] for each in names) == theme[:4]
         name = "in-dark" if theme.is_dark else "in-light"
         preview = dict(COLOUR.findall(re.search(rf"\.{name} .*", sheet)[0]))
         assert preview.items() <= colours.items()
@@ -138,6 +139,14 @@ def test_look_is_saved_and_shown(app, store, boss, browser, open_browser):
     assert '<a href="mailto:ada@example.org">Write to us</a>' in page.text
     [line] = store.audit.read()
     assert (line["act"], line["by"]) == ("look", 1)
+
+
+def test_preview_without_an_accent_is_what_the_site_uses(boss):
+    page = boss.get("/admin/look")
+    assert "/look.css?accent" not in page.text  # the style sheet has the colours of both themes
+    for theme in (LIGHT, DARK):
+        ratio = min(contrast(theme.leaf, theme.card), contrast(theme.leaf, theme.inset))
+        assert f"{theme.leaf}, {ratio:.1f} to 1" in text_of(page)
 
 
 def test_preview_saves_nothing(store, boss):

@@ -13,6 +13,7 @@ from forms import PASSWORD, hidden_field, is_signed_in, parse, problems_of, sign
 from identity.formatting import DATE_AND_TIME, format_time
 from identity.limits import EMAIL_QUESTIONS
 from identity.links import issue_first_account_link
+from pages.forms import EMAIL_AS_NAME
 
 DAY = 86_400  # seconds
 
@@ -74,6 +75,16 @@ def test_sign_up_without_email_asks_no_question(browser, ada):
         taken = sign_up(browser, name="Grace", email="ada@example.org")
         assert taken.status_code == (409 if number < 20 else 429)
     assert sign_up(browser, email="").status_code == 303
+
+
+def test_email_is_no_name(browser, ada):
+    """Browsers fill in an email where they see a user name; everybody would see it."""
+    for path in ("/sign-up", "/account"):
+        field = parse(browser.get(path)).find(id="name")
+        assert field["autocomplete"] == "nickname"
+        answer = browser.post(path, data={"name": "ada@example.org", "password": PASSWORD})
+        assert problems_of(answer) == {"name": EMAIL_AS_NAME}
+        browser.sign_in()
 
 
 def test_all_errors_are_shown_together(browser, ada):

@@ -147,6 +147,15 @@ def test_tester_signs_in_and_shows_every_message(each_tester, scope):
     assert re.fullmatch(".{4}…", token[1]["access_token"])
 
 
+def test_unverified_emails_are_told_where_no_mail_is_sent(app, tester):
+    words = {"": "emails are not verified", "smtp://127.0.0.1": "emails do too"}
+    for url, told in words.items():
+        tester.allow()
+        app.config["SMTP_URL"] = url
+        assert told in tester.exchange().text
+    app.config["SMTP_URL"] = ""
+
+
 def test_client_secret_is_in_no_response_and_in_no_cookie(tester):
     """A wrong one is perhaps another password: of a short one not even the start is shown."""
     tester.allow()

@@ -1,7 +1,6 @@
 """Users as files: ids that are never given twice, pictures, and invitations that are used up."""
 
 import contextlib
-import itertools
 import os
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +23,7 @@ from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
 from storage.records import User
 from storage.repositories import Before, Images, Invites
 from storage.rules import USER_IDS_END
-from storage.users import NEWEST_TRIED, Users
+from storage.users import Users
 
 
 class InviteFiles(RecordFiles, Invites):
@@ -72,12 +71,6 @@ class UserFiles(RecordFiles, Users):
     @raises_storage_errors
     def number(self) -> int:
         return self._names.length()
-
-    @raises_storage_errors
-    def newest(self, at_most: int, before: int | None = None) -> list[User]:
-        last = min(disk.read_number(self._next_id_file), before or USER_IDS_END) - 1
-        ids = range(last, max(0, last - NEWEST_TRIED), -1)
-        return list(itertools.islice(self.readable(ids), at_most))
 
     @raises_storage_errors
     def administrators_lock(self) -> Lock:

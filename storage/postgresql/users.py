@@ -14,9 +14,9 @@ from storage.postgresql.record_table import (
 )
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import User
-from storage.repositories import Before, Images, Invites, unchanged
+from storage.repositories import Before, Images, Invites
 from storage.rules import USER_IDS_END
-from storage.users import NEWEST_TRIED, Users
+from storage.users import Users
 
 
 class InviteTable(RecordTable, Invites):
@@ -55,16 +55,6 @@ class UserTable(RecordTable, Users):
     def number(self) -> int:
         [(number,)] = self.database.execute("SELECT count(*) FROM users")
         return number
-
-    def newest(self, at_most: int, before: int | None = None) -> list[User]:
-        [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
-        next_id = min(next_id, before or next_id)
-        ids = range(next_id - 1, max(0, next_id - 1 - NEWEST_TRIED), -1)
-        found: list[User] = []
-        while ids and len(found) < at_most:
-            found += self.read_from_many([*ids[:at_most]], unchanged)
-            ids = ids[at_most:]
-        return found[:at_most]
 
     def administrators_lock(self) -> AbstractContextManager[None]:
         return self.database.advisory_lock(ADMINISTRATORS_LOCK)

@@ -19,7 +19,7 @@ import click
 from commands import open_installation
 from commands.address import kept_address
 from commands.printing import escape
-from identity.advice import check_environment, check_passkey_hosts, passkey_note
+from identity.advice import check_emails, check_environment, check_passkey_hosts, passkey_note
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage, mask_url
 from storage.errors import StorageError
@@ -221,5 +221,6 @@ def check_records(values: dict) -> list[Advice]:
     if values["STORAGE"] == "files" and not os.path.isdir(values["DATA_DIR"]):
         return []  # opening it would make it
     with contextlib.suppress(StorageError):  # other commands say what is wrong
-        return list(check_passkey_hosts(open_installation(), values["BASE_URL"]))
+        store = open_installation()
+        return [*check_passkey_hosts(store, values["BASE_URL"]), *check_emails(store, values)]
     return []

@@ -20,13 +20,15 @@ SITES = Path(__file__).parent / "sites"
 SIGN_IN, CONSENT = "form[action='/sign-in']", "form[action='/oauth/authorize']"
 
 
-def register(server: RunningServer, program: str, address: str) -> tuple[dict, list[str]]:
-    """Register a program of docs/apps/ at this address.
+def register(
+    server: RunningServer, program: str, address: str, *options: str
+) -> tuple[dict, list[str]]:
+    """Register a program of docs/apps/ at this address, with options of `client add`.
 
     Returns the client, with `client_id` and `client_secret`, and the code blocks of the program's
     settings, filled in.
     """
-    client = server.command("client", "add", "--for", program, address)
+    client = server.command("client", "add", "--for", program, address, *options)
     return client, code_blocks(client["settings"])
 
 

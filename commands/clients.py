@@ -1,5 +1,7 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
+import textwrap
+
 import click
 
 from commands import open_installation, printing, read_user_named
@@ -104,7 +106,8 @@ class NamingPrograms(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
-        formatter.write_text(f"Programs: {', '.join(find_pages())}.")
+        named = f"Programs: {', '.join(find_pages())}."
+        formatter.write(textwrap.fill(named, formatter.width, break_on_hyphens=False) + "\n")
 
 
 @client_commands.command("add", cls=NamingPrograms)

@@ -4,7 +4,6 @@ import ast
 import html
 import json
 import re
-import shlex
 import tomllib
 from pathlib import Path
 
@@ -30,8 +29,8 @@ READERS = {  # of text in a file, by the language of its block
     **dict.fromkeys(("js", "json", "yaml"), lambda text: json.loads(f'"{text}"')),
     "html": html.unescape,
     "php": lambda text: re.sub(r"\\([\\'])", r"\1", text),
+    "sh": lambda text: re.sub(r"\\([\\\"$`])", r"\1", text),
     "python": lambda text: ast.literal_eval(f'"{text}"'),
-    "sh": lambda text: shlex.split(f'"{text}"')[0],
     "toml": lambda text: tomllib.loads(f'text = "{text}"')["text"],
 }
 LEFT_OUT = {"env": '"\\$`', "ini": '"\\$`#;%'}  # characters that no escape saves, by language
@@ -66,7 +65,9 @@ def test_page_has_the_form_that_the_command_reads(subtests):
             assert check_redirect_uris(uris) is None
             assert all(each.startswith(program.address) for each in uris)
             assert program.uris["redirect_uris"]
-            assert re.search(r"\n\n.+ (Tested with|From (its|the) documentation).* [0-9]", page)
+            assert re.search(
+                r"\n\n.+ (Tested with|Tried with|From (its|the) documentation).* [0-9]", page
+            )
             headings = re.findall("^## (.*)$", page, re.MULTILINE)
             assert headings in (["Settings"], ["Settings", "Good to know"])
 
@@ -112,7 +113,8 @@ def test_name_of_the_site_is_escaped_for_the_format_of_each_file(subtests):
                     quote = "'" if language == "php" else '"'
                     quoted = start.count(quote) % 2 and end.count(quote) % 2
                     assert quoted or language in ("", "html", "ini")
-                    assert "'" not in text.replace("\\'", "") or language != "php"
+                    if quoted:
+                        assert quote not in re.sub(r"\\.", "", text)
 
 
 def test_handle_of_the_owner_is_in_the_settings(run, open_installation, app, store, ada):
@@ -196,7 +198,7 @@ def by_email() -> set[str]:
 
 
 def test_program_keyed_on_emails_gets_none_that_are_not_verified(run, environment, subtests):
-    assert "misago" in by_email()
+    assert by_email() == {"drasl", "meshcentral", "misago", "mlflow", "mozilla-django-oidc"}
     for name, page in find_pages().items():
         with subtests.test(name):
             done = run("add", "--for", name, FORUM, "--json")
@@ -305,7 +307,7 @@ def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ad
             assert settings_on(shown) == blocks_of(program, *values, secret, *names)
             again = settings_on(adas_browser.get(shown.location))
             assert again == blocks_of(program, *values, None, *names)
-            adas_browser.post(f"{shown.location}/delete")
+            store.clients.delete(client.id)  # not by the page: a member's acts have a limit
 
 
 def test_form_refuses_unknown_program_and_bad_address(store, adas_browser, subtests):

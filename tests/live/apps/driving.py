@@ -57,11 +57,13 @@ def running_site(
     """Run a site that signs in with a program until the block ends; yield its address.
 
     The command runs in this folder with these files of sites/, in which the program's settings
-    replace the line SETTINGS.
+    replace the line SETTINGS. A second block of settings is a file, which the text above it names.
     """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    _, [settings] = register(server, program, address)
+    client, [settings, *_] = register(server, program, address)
+    for text, code in split_settings(client["settings"])[1:]:
+        (folder / text[1]).write_text(code)
     for name in files:
         text = re.sub(
             "^(#|//) SETTINGS$", lambda _: settings, (SITES / name).read_text(), flags=re.M

@@ -1,5 +1,7 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
+import textwrap
+
 import click
 
 from commands import open_installation, printing, read_user_named
@@ -8,9 +10,9 @@ from commands.printing import confirm, echo, json_option, print_record, print_re
 from identity.actors import COMMAND
 from identity.apps import AppActs
 from identity.pasted import unwrap
-from identity.programs import Program, find_pages, find_program, program_of
+from identity.programs import Program, find_pages, find_program, find_warnings, program_of
 from identity.settings import check_game, read_settings
-from storage import Storage, rules
+from storage import Storage
 from storage.encoding import record_as_dict
 from storage.errors import StorageError
 from storage.records import Client
@@ -64,7 +66,10 @@ def print_new(
     The settings of a program follow.
     """
     shown = {"client_secret": secret} if secret else {}
-    settings = program and program.fill_in(base_url_of_links(), client.id, secret)
+    settings = ""
+    if program:
+        site_name = read_settings()["SITE_NAME"]
+        settings = program.fill_in_for(store, client, secret, base_url_of_links(), site_name)
     if settings and as_json:
         shown |= {"program": program.name, "settings": settings}
     print_record(client_record(store, client) | shown, as_json)
@@ -81,10 +86,15 @@ def refuse_bad_game(game_url: str | None) -> None:
         refuse("game_url", check_game(game_url, base_url))
 
 
-def warn_unencrypted(client: Client) -> None:
-    """Print a warning for a client that is reached over plain http."""
-    if warning := rules.warn_unencrypted([*client.redirect_uris, client.game_url or ""]):
+def print_warnings(client: Client, program: Program | None = None) -> None:
+    """Print what may be wrong with a client."""
+    for warning in find_warnings(client, program, mail_is_set()):
         echo(f"Warning: {warning}", err=True)
+
+
+def mail_is_set() -> bool:
+    """Return True if the settings name a server for letters."""
+    return bool(read_settings()["SMTP_URL"])
 
 
 @click.group("client")
@@ -97,7 +107,8 @@ class NamingPrograms(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
-        formatter.write_text(f"Programs: {', '.join(find_pages())}.")
+        named = f"Programs: {', '.join(find_pages())}."
+        formatter.write(textwrap.fill(named, formatter.width, break_on_hyphens=False) + "\n")
 
 
 @client_commands.command("add", cls=NamingPrograms)
@@ -134,7 +145,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
         if {"redirect_uris", "public"} & given.keys():
             raise click.UsageError("--for says the redirect URIs of a client with a secret.")
         program = find_program(*program)
-        given = {"name": program.title} | program.uris | given
+        given = program.client_fields(mail_is_set()) | given
     given = {"redirect_uris": []} | given
     if "name" not in given:
         raise click.UsageError("What is it called? Give a NAME.")
@@ -146,7 +157,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
     client, secret = AppActs(store, COMMAND).register_client(owner_id, **given)
-    warn_unencrypted(client)
+    print_warnings(client, program)
     print_new(store, client, secret, as_json, program)
 
 
@@ -212,7 +223,7 @@ def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
     if listed is not None:
         acts.set_listed(client_id, listed)
     client = store.clients.read(client_id)
-    warn_unencrypted(client)
+    print_warnings(client)
     print_record(client_record(store, client), as_json)
 
 

@@ -19,7 +19,7 @@ import click
 from commands import open_installation
 from commands.address import kept_address
 from commands.printing import escape
-from identity.advice import check_environment, check_passkey_hosts, passkey_note
+from identity.advice import check_emails, check_environment, check_passkey_hosts, passkey_note
 from identity.proxies import check_proxies
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage, mask_url
@@ -224,5 +224,6 @@ def check_records(values: dict) -> list[Advice]:
     with contextlib.suppress(StorageError):  # other commands say what is wrong
         store = open_installation()
         hosts = check_passkey_hosts(store, values["BASE_URL"])
-        return [*hosts, *check_proxies(store, values["PROXIES"])]
+        proxies = check_proxies(store, values["PROXIES"])
+        return [*hosts, *proxies, *check_emails(store, values)]
     return []

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from identity.formatting import pluralize
 from identity.passkeys import find_rp_id, has_library
+from identity.programs import may_get_email
 from identity.settings import host_of
 from storage import Storage, find_advice
 from storage.kinds import PASSKEYS
@@ -68,6 +69,25 @@ def check_passkey_hosts(store: Storage, base_url: str) -> Iterator[Advice]:
                 f"{pluralize(number, 'passkey')} for {host}: no browser offers them at {base_url}",
                 f"set IDENTITY_BASE_URL=https://{host}, or let the players add new ones",
             )
+
+
+# -- emails -------------------------------------------------------------------------------------
+
+
+def check_emails(store: Storage, values: dict) -> Iterator[Advice]:
+    """Find apps that may get emails while nobody verifies them. Every app is read."""
+    if values["SMTP_URL"]:
+        return
+    ids = store.clients.ids()
+    apps = store.clients.read_from_many(ids, lambda each: each.name if may_get_email(each) else "")
+    if names := sorted(filter(None, apps)):
+        more = f" and {pluralize(len(names) - 1, 'more app')}" if names[1:] else ""
+        yield Advice(
+            f"{names[0]}{more} may ask for emails, which are not verified: if such a program "
+            "recognises people by their email, anybody can become anybody there",
+            "set IDENTITY_SMTP_URL and IDENTITY_MAIL_FROM, or for each of these apps run "
+            "`identity-server client set CLIENT_ID --no-email`",
+        )
 
 
 # -- network ------------------------------------------------------------------------------------

@@ -1,22 +1,63 @@
 """Programs that sign players in here: docs/apps/ has their redirect URIs and their settings."""
 
+import contextlib
 import functools
+import html
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from identity.settings import RESOURCES
+from storage import Storage
 from storage.client_rules import check_opens
+from storage.errors import StorageError
 from storage.records import Client
-from storage.rules import check_redirect_uri, check_redirect_uris, origin_of, refuse
+from storage.rules import (
+    check_redirect_uri,
+    check_redirect_uris,
+    origin_of,
+    refuse,
+    warn_unencrypted,
+)
 
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # language, code
 PAGE = re.compile(
     r"# ([^\n]+)\n.*?^    identity-server client add --for (\S+) (\S+)\n(.*?)"
     r"^## Settings\n+(.*?)\s*(?:^## .*)?",
     re.MULTILINE | re.DOTALL,
 )
 LABELS = {"redirect_uris": "Redirect URI", "post_logout_redirect_uris": "After signing out"}
+VERIFIED_ONLY = "- Email: verified addresses alone\n"  # on the page of a program keyed on them
+UNVERIFIED = "If this program recognises people by their email, anybody can become anybody there."
+SITE_NAME, HANDLE = "Identity Server", "YOUR_HANDLE"  # placeholders, as on the pages
+
+
+def _without(characters: str) -> Callable[[str], str]:
+    """Return a function that leaves characters out which programs read in different ways."""
+    return lambda text: text.translate(dict.fromkeys(map(ord, characters)))
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _before(special: str) -> Callable[[str], str]:
+    """Return a function that puts a backslash before these characters."""
+    return lambda text: re.sub(f"([{re.escape(special)}])", r"\\\1", text)
+
+
+# How text is written in a block of code, by its language; the pages have it in double quotes there,
+# for PHP in single ones. A block without a language is for the fields of a form.
+ESCAPES = dict.fromkeys(("js", "json", "python", "toml", "yaml"), _in_json) | {
+    "env": _without('"\\$`'),  # no escape works in systemd, Docker and each library for such files
+    "html": html.escape,
+    "ini": _without('"\\$`#;%'),
+    "php": _before("\\'"),
+    "sh": _before('"\\$`'),
+}
 
 
 class Program(NamedTuple):
@@ -27,13 +68,60 @@ class Program(NamedTuple):
     address: str
     uris: dict[str, list[str]]  # by the names of a client's fields
     settings: str
+    by_email: bool  # it recognises people by their email
 
-    def fill_in(self, base_url: str, client_id: str, secret: str | None) -> str:
-        """Return the settings for a client; without its secret, that placeholder stays."""
+    def client_fields(self, mail: bool) -> dict[str, str | list[str] | bool]:
+        """Return the fields of a new client; without mail, one by email gets none."""
+        return {"name": self.title, "no_email": self.by_email and not mail} | self.uris
+
+    def fill_in(
+        self,
+        base_url: str,
+        client_id: str,
+        secret: str | None,
+        site_name: str = SITE_NAME,
+        handle: str | None = None,
+    ) -> str:
+        """Return the settings for a client whose owner has this handle.
+
+        Without the secret or the handle, that placeholder stays.
+        """
         values = {"https://id.example.org": base_url, "CLIENT_ID": client_id}
-        values["CLIENT_SECRET"] = secret or "CLIENT_SECRET"
-        placeholders = r"\b(https://id\.example\.org|CLIENT_ID|CLIENT_SECRET)\b"
-        return re.sub(placeholders, lambda found: values[found[0]], self.settings)
+        values |= {"CLIENT_SECRET": secret or "CLIENT_SECRET", HANDLE: handle or HANDLE}
+        placeholders = rf"\b({'|'.join(map(re.escape, values))})\b"
+        filled = re.sub(placeholders, lambda found: values[found[0]], self.settings)
+        return BLOCK.sub(
+            lambda block: block[0].replace(SITE_NAME, ESCAPES.get(block[1], str)(site_name)), filled
+        )
+
+    def fill_in_for(
+        self, store: Storage, client: Client, secret: str | None, base_url: str, site_name: str
+    ) -> str:
+        """Return the settings for a client, with the handle of its owner, if it has one."""
+        handle = None
+        if HANDLE in self.settings and client.owner_id is not None:
+            with contextlib.suppress(StorageError):
+                handle = store.handles.of(store.users.read(client.owner_id))
+        return self.fill_in(base_url, client.id, secret, site_name, handle)
+
+
+def may_get_email(client: Client) -> bool:
+    """Return True for a client that may ask for emails; on the play page no game gets one."""
+    return not client.no_email and bool(client.redirect_uris or client.device)
+
+
+def find_warnings(client: Client, program: Program | None, mail: bool) -> list[str]:
+    """Return what may be wrong with a client: plain http, and emails that nobody has verified."""
+    plain = warn_unencrypted([*client.redirect_uris, client.game_url or ""])
+    found = [plain] if plain else []
+    if not mail and may_get_email(client):
+        found.append(UNVERIFIED)
+    elif not mail and program and program.by_email:
+        found.append(
+            f"{program.title} recognises people by their email, and emails are not verified here: "
+            "it gets none. Set up mail, then allow this app to get them."
+        )
+    return found
 
 
 def read_page(page: str, address: str | None = None) -> Program:
@@ -45,7 +133,7 @@ def read_page(page: str, address: str | None = None) -> Program:
         field: re.findall(rf"^- {label}: `(.+?)`", lines, re.MULTILINE)
         for field, label in LABELS.items()
     }
-    return Program(title, name, example, uris, settings)
+    return Program(title, name, example, uris, settings, VERIFIED_ONLY in lines)
 
 
 @functools.cache

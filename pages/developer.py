@@ -7,11 +7,19 @@ from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.apps import CLIENTS_EACH
-from identity.context import base_url, get_storage
+from identity.context import base_url, get_storage, mail_is_on
 from identity.naming import name_owner
 from identity.openid import is_on
 from identity.pasted import unwrap
-from identity.programs import find_pages, find_program, program_of, read_page, split_settings
+from identity.programs import (
+    Program,
+    find_pages,
+    find_program,
+    find_warnings,
+    program_of,
+    read_page,
+    split_settings,
+)
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
@@ -27,7 +35,7 @@ from storage.client_rules import check_new_uris, check_opens
 from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_client_name
 from storage.records import Client, User
-from storage.rules import USER_ID, check_description, check_groups, warn_unencrypted
+from storage.rules import USER_ID, check_description, check_groups
 
 CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
@@ -111,7 +119,7 @@ def register(player: User) -> Response | tuple:
     if "program" in request.form:
         program = find_program(request.form["program"], request.form.get("address", "").strip())
         forms.refuse_problems(program=check_name(player, program.title))
-        fields = program.uris | {"name": program.title}
+        fields = program.client_fields(mail_is_on())
     elif public is None:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
     else:
@@ -222,16 +230,25 @@ def client_page(
         may_hand_over=may_administer(player),
         typed_owner=request.form.get("owner", "") if "owner" in problems else "",
         last_used=format_hours_ago(client.used),
-        warning=warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
+        warnings=find_warnings(client, program, mail_is_on()),
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,
         exchange=exchange_command(client),
         web_page=web_page_of(client, None, "userinfo").code,
         program=program,
-        settings=program and split_settings(program.fill_in(base_url(), client.id, secret)),
+        settings=program and settings_of(program, client, secret),
         problems=problems,
         notice=forms.pop_notice(),
     )
+
+
+def settings_of(
+    program: Program, client: Client, secret: str | None
+) -> list[tuple[list[str], str]]:
+    """Return the settings of a program for a client, as `split_settings` does."""
+    site_name = current_app.config["SITE_NAME"]
+    filled = program.fill_in_for(get_storage(), client, secret, base_url(), site_name)
+    return split_settings(filled)
 
 
 def who_fields(groups: list[str]) -> dict[str, str]:

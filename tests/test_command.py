@@ -399,7 +399,8 @@ def test_client_at_plain_http_gets_a_warning(installation):
     for done in (added, changed):
         assert done.exit_code == 0
         assert done.stderr.startswith("Warning: http://space.example/ is not encrypted: anyone")
-    encrypted = installation.run("client", "set", client_id, "--redirect-uri", CALLBACK)
+    options = ("--redirect-uri", CALLBACK, "--no-email")
+    encrypted = installation.run("client", "set", client_id, *options)
     assert encrypted.stderr == ""
 
 

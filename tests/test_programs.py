@@ -1,7 +1,10 @@
 """The programs of docs/apps: their pages, `client add --for`, and the form on /developer."""
 
+import ast
+import html
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from click.testing import CliRunner
 from conftest import Browser, all_clients
 from forms import parse, problems_of
 
-from identity.programs import find_pages, program_of, read_page, split_settings
+from identity.programs import BLOCK, find_pages, program_of, read_page, split_settings
 from identity.settings import ROOT
 from identity_admin import identity_server_command
 from storage.records import Client
@@ -18,6 +21,19 @@ from storage.rules import check_redirect_uris
 APPS = Path(ROOT, "docs", "apps")
 SITE, FORUM = "https://id.site.test", "https://forum.site.test/talk"
 ISSUED = {"base_url": SITE, "client_id": "5f0c9d", "secret": "s3cret"}
+NAMES = {"site_name": "Our Games", "handle": "ada.l"}
+MAIL = {"SMTP_URL": "smtp://127.0.0.1:25", "MAIL_FROM": "players@site.test"}
+UNVERIFIED = "If this program recognises people by their email, anybody can become anybody there."
+TRICKY = """Ada's "Café" \\n $HOME `id` #1; 50% <b>&amp;"""
+READERS = {  # of text in a file, by the language of its block
+    **dict.fromkeys(("js", "json", "yaml"), lambda text: json.loads(f'"{text}"')),
+    "html": html.unescape,
+    "php": lambda text: re.sub(r"\\([\\'])", r"\1", text),
+    "sh": lambda text: re.sub(r"\\([\\\"$`])", r"\1", text),
+    "python": lambda text: ast.literal_eval(f'"{text}"'),
+    "toml": lambda text: tomllib.loads(f'text = "{text}"')["text"],
+}
+LEFT_OUT = {"env": '"\\$`', "ini": '"\\$`#;%'}  # characters that no escape saves, by language
 
 
 @pytest.fixture
@@ -49,7 +65,9 @@ def test_page_has_the_form_that_the_command_reads(subtests):
             assert check_redirect_uris(uris) is None
             assert all(each.startswith(program.address) for each in uris)
             assert program.uris["redirect_uris"]
-            assert re.search(r"\n\n.+ (Tested with|From (its|the) documentation).* [0-9]", page)
+            assert re.search(
+                r"\n\n.+ (Tested with|Tried with|From (its|the) documentation).* [0-9]", page
+            )
             headings = re.findall("^## (.*)$", page, re.MULTILINE)
             assert headings in (["Settings"], ["Settings", "Good to know"])
 
@@ -67,14 +85,43 @@ def test_page_settings_are_paragraphs_and_blocks_of_code(subtests):
 def test_settings_have_every_value_of_the_client(subtests):
     for name, page in find_pages().items():
         with subtests.test(name):
-            settings = read_page(page, FORUM).fill_in(**ISSUED)
+            settings = read_page(page, FORUM).fill_in(**ISSUED, **NAMES)
             assert "example.org" not in settings
-            assert not re.search(r"\bCLIENT_(ID|SECRET)\b", settings)
+            assert not re.search(r"\b(CLIENT_(ID|SECRET)|YOUR_HANDLE|Identity Server)\b", settings)
             assert {each for each in ISSUED.values() if each not in settings} == set()
-            kept = read_page(page, FORUM).fill_in(**ISSUED | {"secret": None})
+            kept = read_page(page, FORUM).fill_in(**ISSUED | {"secret": None}, **NAMES)
             assert kept.replace("CLIENT_SECRET", "s3cret") == settings.replace(
                 "CLIENT_SECRET", "s3cret"
             )
+
+
+def test_name_of_the_site_is_escaped_for_the_format_of_each_file(subtests):
+    """A quote in it must not end a text early: what follows would be a setting or a program."""
+    for name, page in find_pages().items():
+        program = read_page(page)
+        filled = program.fill_in(**ISSUED, site_name=TRICKY)
+        blocks = zip(*(re.findall(BLOCK, each) for each in (program.settings, filled)), strict=True)
+        for (language, before), (_, after) in blocks:
+            for old, new in zip(before.splitlines(), after.splitlines(), strict=True):
+                start, named, end = old.partition("Identity Server")
+                if not named:
+                    continue
+                with subtests.test(f"{name}: {old}"):
+                    text = new.removeprefix(start).removesuffix(end)
+                    left_out = str.maketrans("", "", LEFT_OUT.get(language, ""))
+                    assert READERS.get(language, str)(text) == TRICKY.translate(left_out)
+                    quote = "'" if language == "php" else '"'
+                    quoted = start.count(quote) % 2 and end.count(quote) % 2
+                    assert quoted or language in ("", "html", "ini")
+                    if quoted:
+                        assert quote not in re.sub(r"\\.", "", text)
+
+
+def test_handle_of_the_owner_is_in_the_settings(run, open_installation, app, store, ada):
+    """Without an owner the placeholder stays: no player can have it as a handle."""
+    assert "YOUR_HANDLE" in run("add", "--for", "node-red", FORUM).stdout
+    owned = run("add", "--for", "node-red", FORUM, "--owner", "ada").stdout
+    assert '{ username: "ada", permissions: "*" }' in owned
 
 
 def test_index_links_every_page():
@@ -142,6 +189,95 @@ def test_command_help_names_the_programs(run):
     assert printed.endswith(f"Programs: {', '.join(find_pages())}.")
 
 
+# -- emails -------------------------------------------------------------------------------------
+
+
+def by_email() -> set[str]:
+    """Return the names of the programs that recognise people by their email."""
+    return {name for name, page in find_pages().items() if read_page(page).by_email}
+
+
+def test_program_keyed_on_emails_gets_none_that_are_not_verified(run, environment, subtests):
+    assert by_email() == {"drasl", "meshcentral", "misago", "mlflow", "mozilla-django-oidc"}
+    for name, page in find_pages().items():
+        with subtests.test(name):
+            done = run("add", "--for", name, FORUM, "--json")
+            record, title = json.loads(done.stdout), read_page(page).title
+            assert record["no_email"] == (name in by_email())
+            why = f"Warning: {title} recognises people by their email, and emails are not verified"
+            assert done.stderr.endswith(f"Warning: {UNVERIFIED}\n") != (why in done.stderr)
+            assert (why in done.stderr) == (name in by_email())
+    for name, value in MAIL.items():
+        environment.setenv(f"IDENTITY_{name}", value)
+    done = run("add", "--for", "misago", FORUM, "--json")
+    assert (json.loads(done.stdout)["no_email"], UNVERIFIED in done.stderr) == (False, False)
+
+
+def test_command_warns_of_emails_that_are_not_verified(run, environment, subtests):
+    callback, game = ("--redirect-uri", f"{FORUM}/x"), ("--game-url", "https://chess.site.test/")
+    cases = [
+        (True, [*callback]),
+        (True, ["--public", *callback]),
+        (True, ["--public", "--device"]),
+        (False, [*game]),  # on the play page no game gets an email
+        (True, [*game, *callback]),
+        (False, ["--no-email", *callback]),
+    ]
+    for warns, words in cases:
+        with subtests.test(" ".join(words)):
+            done = run("add", "Chess", *words, "--json")
+            assert (f"Warning: {UNVERIFIED}\n" == done.stderr.partition("No running")[0]) == warns
+            client_id = json.loads(done.stdout)["client_id"]
+            run("delete", client_id, "--yes")
+    client_id = json.loads(run("add", "Go", *callback, "--no-email", "--json").stdout)["client_id"]
+    assert UNVERIFIED in run("set", client_id, "--allow-email").stderr
+    for name, value in MAIL.items():
+        environment.setenv(f"IDENTITY_{name}", value)
+    assert run("set", client_id, "--allow-email").stderr == ""
+
+
+def test_settings_warn_of_apps_that_get_emails_which_are_not_verified(run, environment):
+    def warned() -> list[str]:
+        printed = CliRunner().invoke(identity_server_command, ["settings"]).stdout
+        return re.findall("^Warning: (.*) may ask for emails, .* anybody there", printed, re.M)
+
+    assert warned() == []
+    ids = []
+    for name in ("Wiki", "Forum", "Chat"):
+        done = run("add", name, "--redirect-uri", f"{FORUM}/{name}", "--json")
+        ids.append(json.loads(done.stdout)["client_id"])
+    assert warned() == ["Chat and 2 more apps"]
+    for client_id in ids[1:]:
+        run("set", client_id, "--no-email")
+    assert warned() == ["Wiki"]
+    for name, value in MAIL.items():
+        environment.setenv(f"IDENTITY_{name}", value)
+    assert warned() == []
+
+
+def test_page_of_an_app_warns_of_emails_that_are_not_verified(make_app, store, ada, subtests):
+    def warnings(settings: dict, **form: str) -> list[str]:
+        app = make_app(CLIENT_REGISTRATION="members", **settings)
+        browser = Browser(app, app.response_class)
+        browser.sign_in()
+        shown = browser.post("/developer", data=form, follow_redirects=True)
+        found = [each.text for each in parse(shown).select(".top .warning")]
+        [client] = all_clients(store)
+        assert client.no_email == ("no_email" in form or "misago" in form.values() and not settings)
+        browser.post(f"/developer/{client.id}/delete")
+        return found
+
+    app = {"kind": "confidential", "name": "Chess", "redirect_uris": f"{FORUM}/callback"}
+    misago = {"program": "misago", "address": FORUM}
+    warning = [f"Warning: {UNVERIFIED}"]
+    assert warnings({}, **app) == warnings({}, program="grafana", address=FORUM) == warning
+    assert warnings({}, **app, no_email="yes") == []
+    [why] = warnings({}, **misago)
+    assert why.startswith("Warning: Misago recognises people by their email")
+    for form in (app, misago):
+        assert warnings(MAIL, **form) == []
+
+
 # -- the form -----------------------------------------------------------------------------------
 
 
@@ -167,11 +303,11 @@ def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ad
             assert {field: getattr(client, field) for field in program.uris} == program.uris
             secret = parse(shown).select_one("[data-copy='Copy client secret']").text
             values = ("http://localhost", client.id)
-            assert settings_on(shown) == blocks_of(program, *values, secret)
-            assert settings_on(adas_browser.get(shown.location)) == blocks_of(
-                program, *values, None
-            )
-            adas_browser.post(f"{shown.location}/delete")
+            names = ("Identity Server", "ada")
+            assert settings_on(shown) == blocks_of(program, *values, secret, *names)
+            again = settings_on(adas_browser.get(shown.location))
+            assert again == blocks_of(program, *values, None, *names)
+            store.clients.delete(client.id)  # not by the page: a member's acts have a limit
 
 
 def test_form_refuses_unknown_program_and_bad_address(store, adas_browser, subtests):

@@ -20,13 +20,15 @@ SITES = Path(__file__).parent / "sites"
 SIGN_IN, CONSENT = "form[action='/sign-in']", "form[action='/oauth/authorize']"
 
 
-def register(server: RunningServer, program: str, address: str) -> tuple[dict, list[str]]:
-    """Register a program of docs/apps/ at this address.
+def register(
+    server: RunningServer, program: str, address: str, *options: str
+) -> tuple[dict, list[str]]:
+    """Register a program of docs/apps/ at this address, with options of `client add`.
 
     Returns the client, with `client_id` and `client_secret`, and the code blocks of the program's
     settings, filled in.
     """
-    client = server.command("client", "add", "--for", program, address)
+    client = server.command("client", "add", "--for", program, address, *options)
     return client, code_blocks(client["settings"])
 
 
@@ -55,11 +57,13 @@ def running_site(
     """Run a site that signs in with a program until the block ends; yield its address.
 
     The command runs in this folder with these files of sites/, in which the program's settings
-    replace the line SETTINGS.
+    replace the line SETTINGS. A second block of settings is a file, which the text above it names.
     """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    _, [settings] = register(server, program, address)
+    client, [settings, *_] = register(server, program, address)
+    for text, code in split_settings(client["settings"])[1:]:
+        (folder / text[1]).write_text(code)
     for name in files:
         text = re.sub(
             "^(#|//) SETTINGS$", lambda _: settings, (SITES / name).read_text(), flags=re.M

@@ -1,4 +1,4 @@
-"""The two usual programs for accounts in Django: django-allauth and Python Social Auth."""
+"""The usual programs for accounts in Django: allauth, mozilla-django-oidc, Python Social Auth."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from .environments import python_environment
 
 pytestmark = [pytest.mark.apps, pytest.mark.xdist_group("django")]
 FILES = ["django_site.py", "settings.py"]
+DJANGO = "django==5.2.19"
 PACKAGES = {
     "django-allauth": ["django-allauth[openid,socialaccount]==65.21.1"],
     "python-social-auth": ["social-auth-core==7.0.0", "social-auth-app-django==8.0.0"],
@@ -37,7 +38,7 @@ def test_accounts_are_keyed_on_sub(openid_server: RunningServer, browse, tmp_pat
         assert (account["uid"], account["email"]) == (str(player["id"]), player["email"])
         return account["username"]
 
-    environment = python_environment(program, "django==5.2.19", *PACKAGES[program])
+    environment = python_environment(program, DJANGO, *PACKAGES[program])
     command = [environment / "bin/python", FILES[0]]
     addresses = ADDRESSES[program]
     with running_site(openid_server, program, command, tmp_path, *FILES, **addresses) as site:
@@ -48,3 +49,20 @@ def test_accounts_are_keyed_on_sub(openid_server: RunningServer, browse, tmp_pat
         assert account_of(new_name, player) == name
         other = openid_server.add_user(name, f"{program}@example.org")
         assert account_of(name, other) == f"player{other['id']}"
+
+
+def test_superuser_is_not_whoever_has_the_email(openid_server: RunningServer, browse, tmp_path):
+    """mozilla-django-oidc keys accounts on emails; the class of its page does so on `sub`."""
+    program, email = "mozilla-django-oidc", "root@example.org"
+    environment = python_environment(program, DJANGO, "mozilla-django-oidc==5.0.2")
+    command, addresses = [environment / "bin/python", FILES[0]], {"PREFIX": "oidc/", "SIGN_IN": ""}
+    addresses |= {"URLS": "mozilla_django_oidc.urls", "SUPERUSER": email}
+    player = openid_server.add_user("thief", email)
+    with running_site(openid_server, program, command, tmp_path, *FILES, **addresses) as site:
+        for _ in range(2):
+            page = browse()
+            page.goto(f"{site}/oidc/authenticate/")
+            sign_in(page, "thief")
+            page.wait_for_url(f"{site}/")
+            account = {"username": f"player-{player['id']}", "email": "", "name": "thief"}
+            assert shown_json(page) == account

@@ -78,7 +78,8 @@ def test_misago_knows_names_emails_and_pictures(
     openid_server: RunningServer, misago: str, browse: Callable[..., Page]
 ):
     """Misago downloads the picture at the first sign-in, and makes avatars of it."""
-    _, [settings] = register(openid_server, "misago", misago)
+    client, [settings] = register(openid_server, "misago", misago)
+    openid_server.command("client", "set", client["client_id"], "--allow-email")
     enter_settings(browse(), misago, settings)
     players = ((1, "ada", "ada", "ada@example.org"), (2, BOB, "Bob_Uni", "bob@example.org"))
     for id, name, user_name, email in players:

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.heavy_apps
 def node_red(
     openid_server: RunningServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of a Node-RED that admits `ada` alone."""
+    """The address of a Node-RED that admits its owner `ada` alone."""
     folder = tmp_path_factory.mktemp("node_red")
     packages = npm_environment("node-red", "node-red@4.1.15", "passport-openidconnect@0.1.2")
     address = f"http://localhost:{(port := free_port())}"
-    _, [settings] = register(openid_server, "node-red", address)
+    _, [settings] = register(openid_server, "node-red", address, "--owner", "ada")
     (folder / "settings.js").write_text(settings)
     (folder / "node_modules").symlink_to(packages / "node_modules")
     command = [shutil.which("node"), "node_modules/node-red/red.js", "--userDir", str(folder)]

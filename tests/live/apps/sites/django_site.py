@@ -3,6 +3,7 @@
 import os
 
 import django
+from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.middleware.csrf import get_token
@@ -19,11 +20,15 @@ def show(request: HttpRequest) -> HttpResponse:
     user = request.user
     if not user.is_authenticated:
         return HttpResponse(FORM % (os.environ["SIGN_IN"], get_token(request)))
-    accounts = getattr(user, "social_auth", None) or user.socialaccount_set
     shown = {"username": user.username, "email": user.email, "name": user.get_full_name()}
-    return JsonResponse(shown | {"uid": accounts.get().uid})
+    for accounts in ("social_auth", "socialaccount_set"):
+        if hasattr(user, accounts):
+            shown["uid"] = getattr(user, accounts).get().uid
+    return JsonResponse(shown)
 
 
 urlpatterns = [path("", show), path(os.environ["PREFIX"], include(os.environ["URLS"]))]
 call_command("migrate", run_syncdb=True, verbosity=0)
+if email := os.environ.get("SUPERUSER"):
+    get_user_model().objects.create_superuser("root", email)
 call_command("runserver", os.environ["PORT"], use_reloader=False, skip_checks=True)

@@ -19,6 +19,7 @@ from identity.links import (
     is_right_code,
 )
 from identity.passwords import clear_wrong_passwords
+from identity.pasted import unwrap
 from identity.sessions import next_address, query_to, require_player, signed_in_player
 from pages import forms
 from pages.moderation import actor_of
@@ -82,7 +83,7 @@ def ask_for_letter() -> Response:
     The response does not tell whether it is.
     """
     require_mail()
-    email = normal_email(request.form.get("email", ""))
+    email = normal_email(unwrap(request.form.get("email", "")))
     forms.refuse_problems(email=check_email(email, required=True))
     try:
         count_letter(PASSWORD, email)

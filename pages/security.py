@@ -10,6 +10,7 @@ from identity.formatting import DATE_AND_TIME, HOUR, format_duration, format_tim
 from identity.letters import ask_confirmation, notify, tell_old_address
 from identity.limits import client_address, password_place
 from identity.passwords import hash_password
+from identity.pasted import unwrap
 from identity.responses import security_policy
 from identity.sessions import require_player, start_session
 from identity.settings import site_words
@@ -129,7 +130,7 @@ def set_new_password(user: User, password: str) -> None:
 @security_form("email")
 def change_email(player: User) -> Response:
     """Change the `email`, or remove it, with the `current_password`."""
-    email = normal_email(request.form.get("email", ""))
+    email = normal_email(unwrap(request.form.get("email", "")))
     unchanged = "This is your email already." if email else "You have no email. Enter one."
     problem = check_email(email, current_app.config["EMAIL"] == "required")
     is_same = email == (ascii_email(player.email) or player.email)

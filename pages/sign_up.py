@@ -14,7 +14,7 @@ from identity.limits import Busy, client_address, limits_of_address, password_pl
 from identity.links import is_first_account_invite
 from identity.outbox import announce
 from identity.passwords import hash_password
-from identity.pasted import find_secret
+from identity.pasted import find_secret, unwrap
 from identity.sessions import next_address, query_to, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
@@ -129,7 +129,7 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
 def add_account(form: MultiDict, first: bool) -> User:
     """Add the account of a sign-up form. Raises the errors of `as_form_errors`."""
     name = normal_name(form.get("name", ""))
-    email = normal_email(form.get("email", ""))
+    email = normal_email(unwrap(form.get("email", "")))
     password = form.get("password", "")
     forms.refuse_problems(
         name=forms.check_player_name(name),

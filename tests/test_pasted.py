@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+from conftest import PASSWORD
 from forms import sign_up
 
 from identity import device, links
@@ -98,6 +99,15 @@ def test_pasted_names(ada, open_browser, enter, subtests):
             pasted = quote(around.format("Ada"))
             for path in (f"/admin/log?player={pasted}", f"/admin/apps?owner={pasted}"):
                 assert "Type a" not in administrator.get(path).text
+
+
+def test_pasted_emails(store, adas_browser, ada, subtests):
+    for number, around in enumerate(("<{}>", "({}).", "\u200b{},")):
+        with subtests.test(ascii(around)):
+            email = f"ada{number}@example.org"
+            form = {"email": around.format(email), "current_password": PASSWORD}
+            adas_browser.post("/account/email", data=form)
+            assert store.users.read(ada.id).email == email
 
 
 def test_pasted_address_of_a_page(adas_browser, ada, subtests):

@@ -261,9 +261,9 @@ def user_sign_out(name: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def user_delete(name: str, yes: bool) -> None:
-    """Delete a player with name and pictures, and tell their confirmed address.
+    """Delete a player with name and pictures. This cannot be undone.
 
-    This cannot be undone.
+    A player with a confirmed address reads of it in a letter.
     """
     store = open_installation()
     user = read_user_named(store, name)

@@ -3,6 +3,7 @@
 import functools
 import io
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from conftest import FOREIGN_LINK, Browser
 from flask import request
 from forms import parse
 from PIL import Image
-from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
+from werkzeug.test import TestResponse
 
 from identity.limits import ATTEMPTS_PER_NAME, client_address
 from identity.settings import ROOT
@@ -290,15 +291,19 @@ def test_client_address_is_from_trusted_proxies_only(make_app, subtests):
 
 
 def test_ports_of_one_client_share_its_limits_and_its_name_in_the_log(make_app, ada):
-    app = make_app(PROXIES="1")
+    app, environs = make_app(PROXIES="1"), []
+    inner = app.wsgi_app
+
+    def keep(environ: dict, start_response: Callable) -> Iterable[bytes]:
+        environs.append(environ)
+        return inner(environ, start_response)
+
+    app.wsgi_app = keep  # as the server of the access log
 
     def sign_in(forwarded: str) -> tuple[int, bytes]:
-        form, headers = {"login": "Ada", "password": "x"}, {"X-Forwarded-For": forwarded}
-        environ = EnvironBuilder(
-            "/sign-in", base_url="http://localhost", method="POST", data=form, headers=headers
-        ).get_environ()
-        status = run_wsgi_app(app, environ)[1]
-        return int(status[:3]), access_line(environ, status, 0, 0.0).partition(b" ")[0]
+        form, headers = {"name": "Ada", "password": "x"}, {"X-Forwarded-For": forwarded}
+        answer = app.test_client().post("/sign-in", data=form, headers=headers)
+        return answer.status_code, access_line(environs[-1], "", 0, 0.0).partition(b" ")[0]
 
     seen = [sign_in(f"203.0.113.7:{port}") for port in range(ATTEMPTS_PER_NAME + 1)]
     assert {address for _, address in seen} == {b"203.0.113.7"}

@@ -221,6 +221,7 @@ IDENTITY_F=
 IDENTITY_G=a=b
 no assignment
 1IDENTITY=x
+export IDENTITY_H=x
 BACKUP_COPY='rsync "$1" x:'
 IDENTITY_A=the last one
 IDENTITY_LAST=y"""

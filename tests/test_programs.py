@@ -117,13 +117,6 @@ def test_name_of_the_site_is_escaped_for_the_format_of_each_file(subtests):
                         assert quote not in re.sub(r"\\.", "", text)
 
 
-def test_handle_of_the_owner_is_in_the_settings(run, open_installation, app, store, ada):
-    """Without an owner the placeholder stays: no player can have it as a handle."""
-    assert "YOUR_HANDLE" in run("add", "--for", "node-red", FORUM).stdout
-    owned = run("add", "--for", "node-red", FORUM, "--owner", "ada").stdout
-    assert '{ username: "ada", permissions: "*" }' in owned
-
-
 def test_index_links_every_page():
     index = (APPS / "README.md").read_text(encoding="utf-8")
     pages = {path.name for path in APPS.glob("*.md")} - {"README.md"}
@@ -164,6 +157,13 @@ def test_command_prints_settings_for_people_below_the_secret(run):
     assert re.search(r"^name +Our talk$", done.stdout, re.MULTILINE)
     settings = done.stdout.partition("Settings for Discourse:\n\n")[2]
     assert f"openid_connect_client_secret: {secret}\n" in settings
+
+
+def test_handle_of_the_owner_is_in_the_settings(run, store, ada):
+    """Without an owner the placeholder stays: no player can have it as a handle."""
+    assert "YOUR_HANDLE" in run("add", "--for", "node-red", FORUM).stdout
+    owned = run("add", "--for", "node-red", FORUM, "--owner", "ada").stdout
+    assert '{ username: "ada", permissions: "*" }' in owned
 
 
 def test_command_refuses_what_does_not_fit(run, open_installation, subtests):

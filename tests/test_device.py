@@ -27,6 +27,7 @@ from pages.device import (
     NO_SUCH_APP,
     NOT_A_CODE,
     OUT_OF_DATE,
+    QR_CODES,
     UNKNOWN,
     USED,
     WRONG_CODES,
@@ -362,8 +363,16 @@ def test_polls_and_links_store_nothing(adas_browser, device, started, faults):
         device.poll(started)
         adas_browser.get(f"/device?user_code={started['user_code']}")
         adas_browser.get("/device?user_code=BBBB-BBBB")
-        device.http.get(f"/oauth/device/qr?user_code={started['user_code']}")
     assert faults.stored() == before
+
+
+def test_qr_codes_use_up_no_guesses_and_no_requests(adas_browser, device, started):
+    """They are counted by themselves: see test_limits.py."""
+    path = f"/oauth/device/qr?user_code={started['user_code']}"
+    assert {device.http.get(path).status_code for _ in range(QR_CODES)} == {200}
+    assert device.http.get(path).status_code == 429
+    assert device.start().status_code == 200
+    assert look_up(adas_browser, started["user_code"]).status_code == 200
 
 
 def test_requests_of_devices_are_limited_by_address(device, faults, clock):

@@ -12,7 +12,7 @@ from pages.admin import render_desk
 from pages.moderation import require_moderator
 from pages.moderation_card import name_inviter
 from pages.players import ROLES, format_last_played
-from storage.kind import DAY_MS, FIRST_DAY, day_of, hour_of
+from storage.kind import DAY_MS, day_of, hour_of
 from storage.kinds import NO_END, REPORTS, USERS
 from storage.names import can_be_key, unique_key
 from storage.records import User, now_ms
@@ -89,7 +89,7 @@ def read_after(chosen: str, part: str, after: str) -> list[User]:
     place = (found[1], int(found[2])) if found else None
     if chosen == "newest":
         if not part:
-            return users.between("joined", FIRST_DAY, NO_END, place, PLAYERS_SHOWN + 1)
+            return users.newest(PLAYERS_SHOWN + 1, place)
         named = users.containing(part, "", SORTED)
         places = {(day_of(each.created), each.id): each for each in named}
         return [places[each] for each in sorted(places, reverse=True) if not place or each < place]

@@ -23,8 +23,6 @@ from pages.moderation import acts_of, app_acts_of, require_moderator
 from pages.players import format_ago
 from pages.rendering import Preview, render_page, welcome_of
 from storage.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
-from storage.kind import FIRST_DAY
-from storage.kinds import NO_END
 from storage.records import Client, User, now_ms
 from storage.repositories import unchanged
 from storage.rules import CLIENT_ID
@@ -148,7 +146,7 @@ def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
 
 def find_newest(player: User) -> dict:
     """Return the other `people` who joined last; `alone` is True if there are none at all."""
-    newest = get_storage().users.between("joined", FIRST_DAY, NO_END, at_most=2 * FACES_SHOWN)
+    newest = get_storage().users.newest(2 * FACES_SHOWN)
     others = [each for each in newest if each.id != player.id and has_face(each, player)]
     people = [(each, format_joined(each)) for each in others[:FACES_SHOWN]]
     return {"people": people, "alone": [each.id for each in newest] == [player.id]}

@@ -15,7 +15,8 @@ from storage.errors import (
     LastAdministrator,
     NameKept,
 )
-from storage.kinds import USERS
+from storage.kind import FIRST_DAY
+from storage.kinds import NO_END, USERS
 from storage.maintenance import ignore
 from storage.names import check_name, normal_name, unique_key
 from storage.records import PLAYER, User, sha256
@@ -160,6 +161,13 @@ class Users(Records[User]):
     @abstractmethod
     def number(self) -> int:
         """Return how many users there are, damaged ones included."""
+
+    def newest(self, at_most: int, after: tuple[str, int] | None = None) -> list[User]:
+        """Return the readable users who joined last, by the day of that and then by id.
+
+        With `after`, those behind a day and id.
+        """
+        return self.between("joined", FIRST_DAY, NO_END, after, at_most)
 
     def find_by_former_name(self, name: str) -> User | None:
         """Return the user for whom a name is kept, which nobody else can have."""

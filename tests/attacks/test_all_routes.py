@@ -456,12 +456,14 @@ def test_press_in_the_first_second_does_not_count(
     open_browser,
     add_players,
     things,
+    ada,
     faults,
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
     assert {*STAMPED, *NOT_STAMPED} == posts - {*TOKEN_PATHS, *OPEN_POSTS}
     add_players("Another administrator", mod_level=2)
+    store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")

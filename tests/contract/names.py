@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from storage.errors import DamagedRecord, EmailTaken, NameKept, NameTaken
+from storage.kind import DAY_MS, day_of
 from storage.kinds import FORMER_NAMES
 from storage.names import unique_key
 from storage.records import User, sha256
@@ -129,13 +130,14 @@ class ListsContract(Contract):
     def test_newest_players_come_first(self, storage):
         users = [storage.users.register(f"Ada {n}", f"{n}@example.org", "") for n in "abcd"]
         assert ids_of(storage.users.newest(2)) == [users[3].id, users[2].id]
-        assert ids_of(storage.users.newest(9, before=users[2].id)) == [users[1].id, users[0].id]
+        place = day_of(users[2].created), users[2].id
+        assert ids_of(storage.users.newest(9, place)) == [users[1].id, users[0].id]
         storage.users.delete(users[3].id)
         assert ids_of(storage.users.newest(9)) == ids_of(reversed(users[:3]))
-        storage.users.reserve_ids(users[2].id + 199)
-        assert ids_of(storage.users.newest(9)) == [users[2].id]  # 200 ids are tried
-        storage.users.reserve_ids(users[2].id + 200)
-        assert storage.users.newest(9) == []
+        old = dataclasses.replace(users[0], id=99, name="Imported", email="", created=5 * DAY_MS)
+        storage.users.reserve_ids(100)
+        storage.users.insert(old)
+        assert ids_of(storage.users.newest(9)) == [*ids_of(reversed(users[:3])), 99]
 
     def test_damaged_players_do_not_shorten_a_page(self, storage, damage):
         users = [storage.users.register(f"Ada {n}", f"{n}@example.org", "") for n in "abcdef"]

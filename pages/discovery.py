@@ -19,6 +19,7 @@ PUBLIC = {**ANY_ORIGIN, "Cache-Control": "public, max-age=3600"}  # seconds
 # What search engines find nothing at: pages of the signed-in, forms, and answers for programs.
 NOT_CRAWLED = (
     "/account",
+    "/unsent",
     "/admin",
     "/api/",
     "/developer",

@@ -74,9 +74,12 @@ def find_only_player(leads_to: str) -> User | None:
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     forms.require_cookie()
-    name, password = unwrap(request.form.get("name", "")), request.form.get("password", "")
-    users, names = get_storage().users, [name]
+    name, password = request.form.get("name", "").strip(), request.form.get("password", "")
+    users = get_storage().users
     user = users.find_by_login(name)
+    if user is None:  # an email from before today's rule may end like something pasted
+        user = users.find_by_login(name := unwrap(name))
+    names = [name]
     former = None if user else users.former_names.find_kept(name)
     if former and (user := users.find(former.user_id)):
         names.append(user.name)  # an old name allows no more attempts than the new one

@@ -617,7 +617,7 @@ def test_letters_go_to_other_machines_by_tls_alone(
     with subtests.test("loopback"):
         assert "> STARTTLS" not in send_letter(mail_server.url())
     monkeypatch.setattr(smtp, "is_loopback", lambda host: False)
-    ready = b"220 x\r\n"
+    ready, letter = b"220 x\r\n", compose(CONFIG, "ada@example.org", LETTER).encode()
     for name, script, words in (
         ("not offered", b"250-x\r\n250 8BITMIME\r\n", "offers no TLS"),
         ("removed", b"250-x\r\n250-8BITMIME\r\n250 XXXXXXXA\r\n", "offers no TLS"),
@@ -628,7 +628,7 @@ def test_letters_go_to_other_machines_by_tls_alone(
             lines = []
             mailer = new_mailer(config_of(f"smtp://127.0.0.1:{port}"), lines.append)
             with pytest.raises(Paused, match=words):
-                mailer.send("ada@example.org", b"x")
+                mailer.send("ada@example.org", letter)
             assert not any(each.startswith("> MAIL") for each in lines)
     with subtests.test("the channel"):
         sender = Sender(storage, Mail(storage, config_of(mail_server.url())))

@@ -102,7 +102,7 @@ def test_pasted_names(ada, open_browser, enter, subtests):
 
 
 def test_pasted_emails(store, adas_browser, ada, subtests):
-    for number, around in enumerate(("<{}>", "({}).", "\u200b{},")):
+    for number, around in enumerate(("<{}>", "({}).", "\u200b{},", "{}\x7f")):
         with subtests.test(ascii(around)):
             email = f"ada{number}@example.org"
             form = {"email": around.format(email), "current_password": PASSWORD}

@@ -38,7 +38,7 @@ INVALID = {
         *("", "x", "x" * 31, "a@b", "root", "player7", "<b>", "a\u200bb", "-ada", "раypal", "../1"),
         *("ａｄｍｉｎ", "PLAYER٣", "Identity Server"),  # the last is the name of the site
     ],
-    "email": ["nowhere", "a@", "@b", "a b@c", "a@b\x7f", "x" * 300],
+    "email": ["nowhere", "a@", "@b", "a b@c", "a@b!", "x" * 300],
     "password": ["", "elevenchars", "x" * 1025, f"{PASSWORD} gRaCe", "qwerty123456"],
 }
 

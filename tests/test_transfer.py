@@ -265,7 +265,7 @@ def test_all_problems_of_a_line_are_reported(storage, import_lines):
         "age: There is no such field.",
         f"bio: {WRONG_TYPE}",
         f"created: {SECONDS}",
-        "flairs: Use 1-30 characters on one line.",
+        "flairs: You can't use U+000A here. Use 1-30 characters on one line.",
         "id: This is missing.",
         "modLevel: Use 0, 1 or 2.",
         "name: Use 2 to 30 letters and numbers, with spaces, _ . - between them.",

@@ -64,5 +64,5 @@ def test_superuser_is_not_whoever_has_the_email(openid_server: RunningServer, br
             page.goto(f"{site}/oidc/authenticate/")
             sign_in(page, "thief")
             page.wait_for_url(f"{site}/")
-            account = {"username": f"player-{player['id']}", "email": "", "name": "thief"}
+            account = {"username": f"id-{player['id']}", "email": "", "name": "thief"}
             assert shown_json(page) == account

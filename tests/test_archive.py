@@ -592,7 +592,8 @@ def test_backup_and_restore_commands_print_counts(site, tmp_path):
     installation = Installation(site.folder)
     unused = {"IDENTITY_DATA_DIR": "new/data", "IDENTITY_PICTURE_DIR": "new/pictures"}
     for folder, mode in zip(unused.values(), (0o700, 0o755), strict=True):
-        (site.folder / folder).mkdir(mode, parents=True)  # root says whose they are
+        (site.folder / folder).mkdir(parents=True)  # root says whose they are
+        (site.folder / folder).chmod(mode)
     assert "no players" in installation.refusal("backup", "a.tar.gz", **unused)
     assert installation.output("backup", "a.tar.gz") == "3 players in a.tar.gz\n"
     assert "there is no folder" in installation.refusal("backup", "nowhere/a.tar.gz")

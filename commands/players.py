@@ -263,7 +263,7 @@ def user_sign_out(name: str) -> None:
 def user_delete(name: str, yes: bool) -> None:
     """Delete a player with name and pictures. This cannot be undone.
 
-    A player with a confirmed address reads of it in a letter.
+    Where mail is set up, a letter tells a player with a confirmed address.
     """
     store = open_installation()
     user = read_user_named(store, name)

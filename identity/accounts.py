@@ -30,13 +30,13 @@ from identity.rights import (
 )
 from storage import Storage
 from storage.errors import InvalidField
+from storage.kind import DAY_MS
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
 from storage.repositories import Images
 from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
 
 RESETS = ("bio", "name", "picture")
 RANKS = ("a player", "a moderator", "an administrator")  # by level
-DAY_MS = 86_400_000  # milliseconds
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
@@ -138,7 +138,7 @@ class Acts:
             by = name_actor(self._store, self._actor.id)
             who = f"{by.title}, player id {by.user.id}" if by.user else by.title
             text = f"{who}, made {user.name}, player id {user_id}, {RANKS[mod_level]}."
-            self._authority.tell_administrators(text, but=user_id)
+            self._authority.notify_administrators(text, but=user_id)
         return rises
 
     def grant_flair(self, user_id: int, flair: str) -> None:

@@ -92,7 +92,7 @@ class Authority:
         with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:
             user.notify(text)
 
-    def tell_administrators(self, text: str, but: int) -> None:
+    def notify_administrators(self, text: str, but: int) -> None:
         """Leave a notice for all administrators but one, as `notify`."""
         with contextlib.suppress(StorageError):
             for each in self._store.users.administrators():

@@ -1,4 +1,4 @@
-"""Checks that refuse a request before its view runs: the host, the sender, the query."""
+"""What happens around each view: bad requests are refused, and windows isolated from openers."""
 
 import contextlib
 import re
@@ -128,7 +128,7 @@ def is_for_popups(path: str, query: MultiDict) -> bool:
 
 
 def protect_from_opener(response: Response) -> Response:
-    """Part this page from the window that opened it (Cross-Origin-Opener-Policy, in HTML).
+    """Isolate this page from the window that opened it (Cross-Origin-Opener-Policy, in HTML).
 
     A page of another site would count the frames of this window, or see it close. The play page may
     keep windows that it opens, as its game may.

@@ -138,7 +138,7 @@ def notify(user: User, kind: str) -> None:
     path, words = "/recover", "Set a new password"
     if kind == "rise":
         path, words = "/admin/log", "Open the log"
-        advice = "Does no administrator know of this? The log says who did it: take the level away."
+        advice = "If no administrator did this, the log says who did. Change the level back."
     letter = Letter(
         f"{subject} ({site})",
         [sentence.format(site=site), where, advice],
@@ -168,7 +168,7 @@ def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own:
     post_letter(store, config, "deletion", user.email, letter)
 
 
-def notify_administrators(kind: str, but: int) -> None:
+def mail_administrators(kind: str, but: int) -> None:
     """Tell the confirmed addresses of all administrators but one what happened, as `notify`."""
     if mail_is_on():
         for each in get_storage().users.administrators():

@@ -1,6 +1,5 @@
 """Letters: how they are composed, and the channel of the outbox that sends them."""
 
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -16,18 +15,19 @@ from identity.links import CONFIRMATION, PASSWORD, codes_of, find_by_address, is
 from identity.outbox import MAIL, Channel, Paused, Postponed, Refused
 from identity.settings import RESOURCES, parse_smtp_url
 from identity.smtp import Mailer, check_head
+from identity.states import edit_state
 from storage import Storage
 from storage.addresses import ascii_email
-from storage.errors import AlreadyThere, StorageError
+from storage.errors import StorageError
 from storage.kind import HOUR_MS
-from storage.kinds import OUTBOX, STATES
+from storage.kinds import OUTBOX
 from storage.records import User, now_ms
-from storage.site_records import Message, State
+from storage.site_records import Message
 
 CREATED_LINKS = "user recovery-link"  # the act in the audit log
-STRANGERS_AN_HOUR = 20  # letters to addresses that nobody has confirmed here
-STRANGERS = "strangers"  # the id of the state that has their times
-LONGEST_PRETENCE = 30  # seconds
+UNCONFIRMED_AN_HOUR = 20  # letters to addresses that nobody has confirmed here
+UNCONFIRMED = "unconfirmed"  # the id of the state that has their times
+LONGEST_DELAY = 30  # seconds
 
 
 @functools.cache
@@ -100,7 +100,7 @@ class Mail(Channel):
         _template()  # after an upgrade the disk has that of another version
 
     def send(self, message: Message) -> None:
-        """Send a letter. One that nobody here should get is done. Raises NotSent.
+        """Send a letter; one without a recipient here counts as sent. Raises NotSent.
 
         The time that it takes does not tell those who wait behind it whether somebody got it.
         """
@@ -112,17 +112,17 @@ class Mail(Channel):
             elif message.event != CONFIRMATION:
                 time.sleep(self._took)
             if body and not message.body:
-                self._took = min(time.monotonic() - begun, LONGEST_PRETENCE)
+                self._took = min(time.monotonic() - begun, LONGEST_DELAY)
 
     def _compose(self, message: Message) -> str:
         """Return a letter that is composed as it is sent, "" without its player. Raises NotSent."""
-        is_stranger = message.event == CONFIRMATION
+        is_unconfirmed = message.event == CONFIRMATION
         try:
-            user = find_by_address(self._store, message.to, confirmed=not is_stranger)
+            user = find_by_address(self._store, message.to, confirmed=not is_unconfirmed)
             if user is None:
                 return ""
             message.to = user.email
-            compose = self._compose_confirmation if is_stranger else self._compose_recovery
+            compose = self._compose_confirmation if is_unconfirmed else self._compose_recovery
             return compose(user, message)
         except ValueError as error:
             raise Refused(str(error)) from error
@@ -141,9 +141,9 @@ class Mail(Channel):
         """Return the letter, which is not saved: its link is good from when it is sent."""
         body = self._with_link(CONFIRMATION, confirmation_letter, user, message)
         try:
-            claim_turn(self._store)
+            count_unconfirmed_letter(self._store)
         except Postponed as error:
-            error.due += self._postponed // STRANGERS_AN_HOUR * HOUR_MS
+            error.due += self._postponed // UNCONFIRMED_AN_HOUR * HOUR_MS
             self._postponed += 1
             raise
         return body
@@ -163,15 +163,12 @@ class Mail(Channel):
         self._postponed = 0
 
 
-def claim_turn(store: Storage) -> None:
+def count_unconfirmed_letter(store: Storage) -> None:
     """Count a letter to an address that nobody has confirmed. Raises Postponed, StorageFailed."""
-    states, now = store.records(STATES), now_ms()
-    if states.find(STRANGERS) is None:
-        with contextlib.suppress(AlreadyThere):
-            states.add(State(STRANGERS, 0))
-    with states.edit(STRANGERS) as state:
+    now = now_ms()
+    with edit_state(store, UNCONFIRMED) as state:
         # Those in the future are from before the clock was set back.
         counted = [each for each in state.times if abs(now - each) < HOUR_MS]
-        if len(counted) >= STRANGERS_AN_HOUR:
+        if len(counted) >= UNCONFIRMED_AN_HOUR:
             raise Postponed(counted[0] + HOUR_MS)
         state.times = [*counted, now]

@@ -240,9 +240,9 @@ def find_passkey(
 ) -> tuple[Passkey, User]:
     """Return the passkey that an answer names, and its player.
 
-    Nothing is proven yet but that the user handle is the player's (7.2 step 6). There may be none
-    if the player with the id `asked_id` was asked for one of the own passkeys, and answers with it.
-    Raises PasskeyRefused, UnknownPasskey.
+    Nothing is proven yet but that the user handle is the player's (7.2 step 6). It may be missing
+    if the player with the id `asked_id` was asked for one of their own passkeys. Raises
+    PasskeyRefused, UnknownPasskey.
     """
     passkey_id = hashlib.sha256(decode(answer["rawId"])).hexdigest()
     passkey = store.records(PASSKEYS).find(passkey_id)

@@ -12,12 +12,12 @@ LONGEST = 1000  # characters in which a code is looked for
 # No name, address of mail, id or path begins or ends with these.
 WRAPPING = ' \t\r\n\u00a0<>()[]"“”„«»‘’,;:.'
 BEHIND_ADDRESS = ')>],.;:!?"”»\u200b\u2060\ufeff'
-BETWEEN = r"[\s.,\u2010-\u2015\u2212-]*"  # the characters of a code
+BETWEEN = r"[\s.,\u2010-\u2015\u2212-]*"  # may stand between the characters of a code
 SECRET = "[A-Za-z0-9_-][A-Za-z0-9_.-]{15,}"  # signed, or of `secrets.token_urlsafe`
 
 
 def drop_unseen(text: str) -> str:
-    """Return a text without the characters that show nothing; spaces stay."""
+    """Return a text without what shows nothing, joiners too (unlike `drop_hidden`); spaces stay."""
     return "".join(each for each in text if each.isprintable() or each.isspace())
 
 

@@ -1,23 +1,23 @@
 """The address of a client, as the proxies in front tell it in X-Forwarded-For."""
 
-import contextlib
 import functools
 import ipaddress
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from identity.formatting import DAY, format_age
+from identity.formatting import format_age
+from identity.states import edit_state
 from storage import Storage
-from storage.errors import AlreadyThere, StorageError
+from storage.errors import StorageError
+from storage.kind import DAY_MS
 from storage.kinds import STATES
 from storage.maintenance import Advice
 from storage.records import now_ms
-from storage.site_records import State
 
 UNREADABLE = "address"  # the id of the state that has the last one
 EACH = 60_000  # milliseconds
-NAMED = DAY * 1000  # milliseconds after the last one
+NAMED = DAY_MS  # milliseconds after the last one
 FORWARDED = re.compile(r"\[(.*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
 LOG = logging.getLogger(__name__)
 
@@ -43,36 +43,34 @@ class PlainAddress:
         self._noted = 0  # when
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
-        told = environ.get("REMOTE_ADDR") or ""
-        if address := plain_address(told):
+        received = environ.get("REMOTE_ADDR") or ""
+        if address := plain_address(received):
             environ["REMOTE_ADDR"] = address
         elif abs(now_ms() - self._noted) >= EACH:
             self._noted = now_ms()
-            note_unreadable(self._store, ascii(told)[:64])
+            note_unreadable(self._store, ascii(received)[:64])
         return self._app(environ, start_response)
 
 
-def note_unreadable(store: Storage, told: str) -> None:
-    """Keep and log what was told in place of an address, once a minute in all workers."""
-    states, now = store.records(STATES), now_ms()
+def note_unreadable(store: Storage, received: str) -> None:
+    """Keep and log what was received in place of an address, once a minute in all workers."""
+    now = now_ms()
     try:
-        with contextlib.suppress(AlreadyThere):
-            states.add(State(UNREADABLE, 0))
-        with states.edit(UNREADABLE) as state:
+        with edit_state(store, UNREADABLE) as state:
             if abs(now - state.time) < EACH:
                 return
-            state.time, state.problem = now, told
+            state.time, state.problem = now, received
     except StorageError as error:
-        LOG.warning("it cannot be kept that an address is unreadable: %s", error)
-    LOG.warning("X-Forwarded-For has no address but %s: these clients count as one", told)
+        LOG.warning("cannot save that an address is unreadable: %s", error)
+    LOG.warning("X-Forwarded-For has no address but %s: these clients count as one", received)
 
 
 def check_proxies(store: Storage, proxies: int) -> Iterator[Advice]:
-    """Find that the proxies told no address lately."""
+    """Find that the proxies sent no readable address in the last day."""
     state = store.records(STATES).find(UNREADABLE) if proxies else None
     if state and now_ms() - state.time < NAMED:
         yield Advice(
-            f"{format_age(state.time)} X-Forwarded-For had no address but {state.problem}: rate "
+            f"X-Forwarded-For had no address but {state.problem} ({format_age(state.time)}): rate "
             "limits count all such clients as one",
             "let the proxy send the address of the client, and set IDENTITY_PROXIES to the number "
             "of proxies",

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from storage import check_url
 from storage.addresses import check_email
 from storage.rules import check_game_url, is_on_the_web, origin_of
-from storage.texts import CONTROL, HIDDEN, find_unprintable, show_character
+from storage.texts import find_unprintable, show_character
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -73,7 +73,7 @@ CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on",
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,200}=*")  # RFC 6750 2.1
 WELCOME_LENGTH = 500  # characters
-UNEXPANDED = re.compile(rf"""^[~ ]|["'`$\\]|[^\S ]|{CONTROL.pattern}|{HIDDEN.pattern}| $""")
+UNEXPANDED = re.compile(r"""^[~ ]|["'`$\\]| $""")
 
 
 class SettingError(ValueError):
@@ -124,9 +124,11 @@ def _read_folder(name: str, folder: str) -> str:
     if not folder:  # abspath("") is the current folder
         raise SettingError(name, "is empty, expected a folder: name one, or unset the variable")
     is_default = folder == SETTINGS[name].default
-    if not is_default and not os.path.isdir(folder) and (odd := UNEXPANDED.search(folder)):
+    match = UNEXPANDED.search(folder)
+    odd = match[0] if match else find_unprintable(folder)
+    if odd and not is_default and not os.path.isdir(folder):
         expected = "expected a folder as the system knows it, without quotes, ~ and variables"
-        raise SettingError(name, f"is {folder!r}, which has {odd[0]!r}: {expected}")
+        raise SettingError(name, f"is {folder!r}, which has {odd!r}: {expected}")
     return os.path.abspath(folder)
 
 

@@ -1,12 +1,11 @@
 """The numbers of a site, for its administrators."""
 
-import contextlib
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from identity.formatting import DAY
+from identity.states import edit_state
 from storage import Storage
-from storage.errors import AlreadyThere
 from storage.kind import DAY_MS, day_of, hour_of
 from storage.kinds import STATES
 from storage.records import now_ms
@@ -68,9 +67,6 @@ def read_backup(store: Storage) -> State:
 
 def note_backup(store: Storage, problem: str = "") -> None:
     """Keep that a backup ended whole, or what went wrong."""
-    states = store.records(STATES)
-    with contextlib.suppress(AlreadyThere):
-        states.add(State(BACKUP, 0))
-    with states.edit(BACKUP) as state:
+    with edit_state(store, BACKUP) as state:
         state.problem = problem
         state.time = state.time if problem else now_ms()

@@ -19,7 +19,7 @@ from storage.records import User, now_ms
 
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 400  # at most for one page, of whom some have other names
-SORTED = 200  # players whose names contain a text, if they are sorted by id
+SORTED = 200  # players whose names contain a text, if they are sorted by the day of joining
 REPORTS_COUNTED = 5  # about one player
 LISTS = {
     "name": "By name",
@@ -104,7 +104,7 @@ def place_of(chosen: str, user: User) -> str:
     """Return the place of a player in a list."""
     if index := INDEXES.get(chosen):
         return f"{USERS.key(index).of(user)}-{user.id}"
-    return unique_key(user.name) if chosen == "name" else str(user.id)
+    return unique_key(user.name)
 
 
 def has_too_many(part: str) -> bool:

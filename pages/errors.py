@@ -37,7 +37,7 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
 
 
 def find_intended_page(error: HTTPException) -> Response | None:
-    """Return a redirect if the address of no page ends with what stood behind a pasted link."""
+    """Return a redirect to the address without what stood behind a pasted link, or None."""
     path = request.path.rstrip(BEHIND_ADDRESS)
     is_other = path != request.path and path[-1:] != "/" and not request.query_string
     if error.code != 404 or request.method != "GET" or not is_other or not is_page():

@@ -47,8 +47,8 @@ NOT_SAVED = {  # by status
 }
 EMAIL_AS_NAME = "Everyone sees your name, so choose one that is not an email."
 NO_COOKIES = (
-    "Your browser keeps no cookies of this site, so you can't stay signed in. Allow them, then try "
-    "again."
+    "Your browser blocks cookies from this site, so you can't stay signed in. Allow cookies, then "
+    "try again."
 )
 ACCOUNT_CHANGED = "This account has just changed. Try again."
 

@@ -9,7 +9,7 @@ from identity.accounts import Acts
 from identity.actors import Actor
 from identity.apps import AppActs
 from identity.context import base_url, get_storage
-from identity.letters import notify_administrators, tell_deletion
+from identity.letters import mail_administrators, tell_deletion
 from identity.limits import client_address
 from identity.notes import NoteActs
 from identity.sessions import require_player
@@ -103,7 +103,7 @@ def change_mod_level(acts: Acts, user: User) -> Response:
     with as_form_errors("mod_level"):
         rises = acts.set_mod_level(user.id, int(typed) if re.fullmatch("[0-9]", typed) else None)
     if rises:
-        notify_administrators("rise", but=user.id)
+        mail_administrators("rise", but=user.id)
     return redirect_with_notice("Level changed.", f"/users/{user.id}")
 
 

@@ -103,7 +103,7 @@ def describe_letters() -> dict:
     """Return what was given up of the letters, how many wait, and what stops all of them."""
     outbox = get_storage().records(OUTBOX)
     oldest = (outbox.page("queue", each, None, READ_AT_MOST) for each in waiting_queues(MAIL))
-    waiting = itertools.chain(*oldest)  # some of them for their turn
+    waiting = itertools.chain(*oldest)  # some only wait for their turn
     return {
         "waiting": count_messages(get_storage(), MAIL),
         # A problem that is no failure of the letter itself.
@@ -122,6 +122,6 @@ def warning_of_backup(numbers: Numbers) -> str | None:
 
 
 def advice_of_site() -> list[Advice]:
-    """Return what `settings` warns of, but for the address at which the server listens."""
+    """Return what `settings` warns of, but for its own address, passkey hosts and emails."""
     found = check_proxies(get_storage(), current_app.config["PROXIES"])
     return [*check_installation(current_app.config), *found]

@@ -100,6 +100,10 @@ def login_keys(text: str) -> list[str]:
 
 def check_email_key(email: str) -> str | None:
     """Check that a player can be found by a stored address, whatever its format is."""
-    if not email or can_be_key("email", unique_key(email)):
-        return None
-    return "Nobody can be found by this."
+    return None if not email or email_key(email) else "Nobody can be found by this."
+
+
+def email_key(email: str) -> str | None:
+    """Return the key under which a stored address is found, or None if it has none."""
+    key = unique_key(email)
+    return key if can_be_key("email", key) else None

@@ -36,7 +36,7 @@ from storage.records import (
 )
 from storage.site_records import Invite, Logo, Look, Message, Note, State, Webhook
 
-NO_END = "999999"  # the key of a suspension without an end
+NO_END = "999999"  # behind the key of every day; of a suspension without an end
 
 # -- players ------------------------------------------------------------------------------------
 
@@ -47,8 +47,7 @@ def _name_key(user: User) -> str | None:
 
 
 def _email_key(user: User) -> str | None:
-    key = names.unique_key(user.email)
-    return key if names.can_be_key("email", key) else None
+    return addresses.email_key(user.email)
 
 
 def _role(user: User) -> str | None:

@@ -82,7 +82,7 @@ class Message:
     created: int
     expires: int  # when this record goes
     tries: int = 0
-    pauses: int = 0  # of all messages, for a reason that may be this one
+    pauses: int = 0  # how often the channel was paused after this message was tried
     due: int = 0  # when it is tried next
     problem: str = ""  # of the last try
     given_up: int = 0  # when; 0: it is not
@@ -96,7 +96,7 @@ class Message:
 class State:
     """How the last run of something ended, or when it last happened."""
 
-    id: str  # "backup"
-    time: int  # of the last one that succeeded; 0: none
-    problem: str = ""  # of a later one that failed
-    times: list[int] = field(default_factory=list)  # of the last ones
+    id: str  # "backup", "unconfirmed" (identity.mail) or "address" (identity.proxies)
+    time: int  # of the last success or event; 0: none
+    problem: str = ""  # of a later failure, or what was received
+    times: list[int] = field(default_factory=list)  # of the last events

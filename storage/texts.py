@@ -47,7 +47,7 @@ def find_unprintable(text: str) -> str | None:
 
 def check_line(text: str, most: int, least: int = 1) -> str | None:
     """Check a text on one line, of `least` to `most` characters, without spaces around it."""
-    rule = f"Use {f'{least}-' if least else 'up to '}{most} characters on one line."
+    rule = f"Use {f'{least} to ' if least else 'up to '}{most} characters on one line."
     if refused := find_unprintable(text):
         return f"You can't use {show_character(refused)} here. {rule}"
     return None if least <= len(text) <= most and text == text.strip() else rule

@@ -234,7 +234,7 @@ def test_settings_prints_each_value_and_its_source(installation):
 
 def test_settings_names_what_a_proxy_told_in_place_of_an_address(installation):
     note_unreadable(installation.open(), "'unknown'")
-    words = "ago X-Forwarded-For had no address but 'unknown'"
+    words = "X-Forwarded-For had no address but 'unknown' ("
     assert words in installation.output("settings", IDENTITY_PROXIES="1")
     assert words not in installation.output("settings")
 
@@ -441,7 +441,7 @@ def test_invalid_client_is_refused(installation):
     uri = f"--redirect-uri={CALLBACK}"
     for arguments, refusal in (
         (("Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect_uris: 'ftp:"),
-        (("", uri), "name: Use 1-60 characters"),
+        (("", uri), "name: Use 1 to 60 characters"),
         (("Chess", uri, "--owner", "nobody"), "there is no player 'nobody'"),
     ):
         assert installation.refusal("client", "add", *arguments).startswith(refusal)

@@ -17,7 +17,7 @@ from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server,
 
 from identity import smtp
 from identity.letter import Letter
-from identity.mail import STRANGERS_AN_HOUR, Mail, claim_turn, compose, new_mailer
+from identity.mail import UNCONFIRMED_AN_HOUR, Mail, compose, count_unconfirmed_letter, new_mailer
 from identity.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
 from identity.settings import SettingError, parse_smtp_url, read_settings
@@ -472,14 +472,14 @@ def test_racing_senders_send_each_letter_once(storage, mail_server, put):
 def test_racing_turns_of_strangers_are_as_many_as_may_be(storage):
     def claim(_: int) -> bool:
         with contextlib.suppress(Postponed):
-            claim_turn(storage)
+            count_unconfirmed_letter(storage)
             return True
         return False
 
     with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(claim, range(40))) == STRANGERS_AN_HOUR
+        assert sum(threads.map(claim, range(40))) == UNCONFIRMED_AN_HOUR
     with pytest.raises(Postponed) as refusal:
-        claim_turn(storage)
+        count_unconfirmed_letter(storage)
     assert 0 < refusal.value.due - now_ms() <= 3_600_000
 
 

@@ -201,6 +201,7 @@ BAD_HASHES = [
 ]
 BAD_EMAILS = ["ada", "a@[", "ada@example.org]1", "=?utf-8?q?a?=@b.example", "a@b..example"]
 WRONG_TYPE = "This has the wrong type."
+FLAIR_RULE = "Use 1 to 30 characters on one line."
 NOT_NOW = "Use milliseconds since 1970, not in the future."
 SECONDS = "Use milliseconds since 1970, not seconds."
 REFUSED_VALUES: list[tuple[str, list, str]] = [
@@ -214,7 +215,7 @@ REFUSED_VALUES: list[tuple[str, list, str]] = [
     ("suspended", ["no"], WRONG_TYPE),
     ("flairs", [["none", 1]], "This is not a list of texts."),
     ("flairs", [["none", "none"]], "Use up to 500 different flairs."),
-    ("flairs", [["none", "a\nb"]], "You can't use U+000A here. Use 1-30 characters on one line."),
+    ("flairs", [["none", "a\nb"]], f"You can't use U+000A here. {FLAIR_RULE}"),
     ("playMinutes", [-1], "Use a number from 0 to 1000000000."),
     ("created", [-1], NOT_NOW),
     ("lastHeartbeat", [2 * now_ms()], NOT_NOW),
@@ -265,7 +266,7 @@ def test_all_problems_of_a_line_are_reported(storage, import_lines):
         "age: There is no such field.",
         f"bio: {WRONG_TYPE}",
         f"created: {SECONDS}",
-        "flairs: You can't use U+000A here. Use 1-30 characters on one line.",
+        f"flairs: You can't use U+000A here. {FLAIR_RULE}",
         "id: This is missing.",
         "modLevel: Use 0, 1 or 2.",
         "name: Use 2 to 30 letters and numbers, with spaces, _ . - between them.",

@@ -33,6 +33,7 @@ FOR_POPUPS = (*AUTHORIZE_PATHS, "/oauth/logout", "/oauth/logout/confirm")
 FOR_POPUPS += ("/recover", "/recover/password")
 # Windows of a game's frame are sandboxed, and such a window shows no page with a policy (HTML).
 OPENED_BY_GAMES = re.compile("/play/[^/]+/signed-in|/(users|games)/[^/]+")
+MOST_STEPS = 4  # on the way; each is read again from the address of the one before
 ON_THE_WAY = re.compile("/(sign-in|sign-up|sign-out|welcome(/[a-z]+)?)")
 
 
@@ -121,7 +122,9 @@ def is_for_popups(path: str, query: MultiDict) -> bool:
 
     The address alone tells: if it depended on the player, so would what an opener sees.
     """
-    while ON_THE_WAY.fullmatch(path):
+    for _ in range(MOST_STEPS):
+        if not ON_THE_WAY.fullmatch(path):
+            break
         path, _, text = query.get("then", query.get("next", "")).partition("?")
         query = read_query(text)
     return path in FOR_POPUPS or OPENED_BY_GAMES.fullmatch(path) is not None

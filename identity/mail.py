@@ -2,6 +2,7 @@
 
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from email.header import Header
 from email.message import EmailMessage
@@ -26,6 +27,7 @@ from storage.site_records import Message
 
 CREATED_LINKS = "user recovery-link"  # the act in the audit log
 UNCONFIRMED_AN_HOUR = 20  # letters to addresses that nobody has confirmed here
+REPEATED_AN_HOUR = 10  # of these turns: letters that are asked for again hold up no newcomer
 UNCONFIRMED = "unconfirmed"  # the id of the state that has their times
 LONGEST_DELAY = 30  # seconds
 
@@ -96,7 +98,7 @@ class Mail(Channel):
         self._store = store
         self._mailer = new_mailer(config)
         self._took = 0.5  # seconds for the last letter that was composed as it was sent
-        self._postponed = 0  # letters, since the connection began
+        self._postponed = Counter()  # letters since the connection began, by their limit
         _template()  # after an upgrade the disk has that of another version
 
     def send(self, message: Message) -> None:
@@ -140,11 +142,13 @@ class Mail(Channel):
     def _compose_confirmation(self, user: User, message: Message) -> str:
         """Return the letter, which is not saved: its link is good from when it is sent."""
         body = self._with_link(CONFIRMATION, confirmation_letter, user, message)
+        is_first = message.created - user.created < HOUR_MS // 60  # the sign-up asked for it
+        limit = UNCONFIRMED_AN_HOUR if is_first else REPEATED_AN_HOUR
         try:
-            count_unconfirmed_letter(self._store)
+            count_unconfirmed_letter(self._store, limit)
         except Postponed as error:
-            error.due += self._postponed // UNCONFIRMED_AN_HOUR * HOUR_MS
-            self._postponed += 1
+            error.due += self._postponed[limit] // limit * HOUR_MS
+            self._postponed[limit] += 1
             raise
         return body
 
@@ -160,15 +164,18 @@ class Mail(Channel):
     def close(self) -> None:
         """End the connection."""
         self._mailer.close()
-        self._postponed = 0
+        self._postponed.clear()
 
 
-def count_unconfirmed_letter(store: Storage) -> None:
-    """Count a letter to an address that nobody has confirmed. Raises Postponed, StorageFailed."""
+def count_unconfirmed_letter(store: Storage, limit: int) -> None:
+    """Count a letter to an address that nobody has confirmed.
+
+    Raises Postponed if there were `limit` of them in the last hour, and StorageFailed.
+    """
     now = now_ms()
     with edit_state(store, UNCONFIRMED) as state:
         # Those in the future are from before the clock was set back.
         counted = [each for each in state.times if abs(now - each) < HOUR_MS]
-        if len(counted) >= UNCONFIRMED_AN_HOUR:
-            raise Postponed(counted[0] + HOUR_MS)
+        if len(counted) >= limit:
+            raise Postponed(counted[-limit] + HOUR_MS)
         state.times = [*counted, now]

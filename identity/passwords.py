@@ -23,7 +23,7 @@ from identity.limits import (
     password_place,
     refund_attempts,
 )
-from storage.addresses import login_key
+from storage.addresses import attempts_key
 from storage.errors import DamagedRecord, StorageFailed
 from storage.rules import PASSWORD_METHOD, WRAPPED, normal_password
 
@@ -99,7 +99,7 @@ def limits_of_wrong_passwords(names: Iterable[str], hashes: int) -> list[Attempt
 
 
 def _limits_of_name(name: str) -> list[AttemptLimit]:
-    key = login_key(name)
+    key = attempts_key(name)
     return limits_of_address(request.remote_addr, "password of", ATTEMPTS_PER_NAME, key)
 
 

@@ -172,6 +172,7 @@ def start_session(
     acts = Acts(get_storage(), Actor(user.id))
     if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False
+    unsent.drop_of_others(user.id)
     kept = {name: session[name] for name in (BROWSER, "unsent") if name in session}
     session.clear()
     session.update(kept, user=user.id, id=entry.id)

@@ -56,8 +56,14 @@ def keep_form() -> bool:
     return True
 
 
+def drop_of_others(user_id: int) -> None:
+    """Keep a form for the player who signs in now, unless it is old or another player's."""
+    form = Unsent(*session.get("unsent", (0, 0, "", [])))
+    if form.user_id not in (None, user_id) or now_ms() - form.since >= KEPT_FOR * 1000:
+        session.pop("unsent", None)
+
+
 def pop_form(user_id: int) -> Unsent | None:
     """Return what this player typed before the sign-in, the first time only."""
-    form = Unsent(*session.pop("unsent", (0, 0, "", [])))
-    is_own = form.user_id in (None, user_id)
-    return form if is_own and now_ms() - form.since < KEPT_FOR * 1000 else None
+    drop_of_others(user_id)
+    return Unsent(*session.pop("unsent")) if "unsent" in session else None

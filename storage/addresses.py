@@ -88,14 +88,24 @@ def login_keys(text: str) -> list[str]:
     """Return the key of a name or an address, and those under which earlier versions stored it."""
     normal = normal_email(text)
     keys = [unique_key(normal), unique_key(text)]
-    local, _, domain = normal.rpartition("@")
-    if A_LABEL.match(domain) and ascii_email(normal):
-        import idna
-
-        as_read = unique_key(f"{local}@{idna.decode(domain)}")
-        if login_key(as_read) == keys[0]:  # not of "\u00df", whose key has "ss"
-            keys.append(as_read)
+    as_read = attempts_key(text)
+    if login_key(as_read) == keys[0]:  # not of "\u00df", whose key has "ss"
+        keys.append(as_read)
     return list(dict.fromkeys(keys))
+
+
+def attempts_key(text: str) -> str:
+    """Return the same key for all texts by which `login_keys` finds one player.
+
+    Addresses of two players may have the same one: "ss" and "\u00df" are one letter in it.
+    """
+    normal = normal_email(text)
+    local, _, domain = normal.rpartition("@")
+    if not (A_LABEL.match(domain) and ascii_email(normal)):
+        return unique_key(normal)
+    import idna
+
+    return unique_key(f"{local}@{idna.decode(domain)}")
 
 
 def check_email_key(email: str) -> str | None:

@@ -472,14 +472,14 @@ def test_racing_senders_send_each_letter_once(storage, mail_server, put):
 def test_racing_turns_of_strangers_are_as_many_as_may_be(storage):
     def claim(_: int) -> bool:
         with contextlib.suppress(Postponed):
-            count_unconfirmed_letter(storage)
+            count_unconfirmed_letter(storage, UNCONFIRMED_AN_HOUR)
             return True
         return False
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(claim, range(40))) == UNCONFIRMED_AN_HOUR
     with pytest.raises(Postponed) as refusal:
-        count_unconfirmed_letter(storage)
+        count_unconfirmed_letter(storage, UNCONFIRMED_AN_HOUR)
     assert 0 < refusal.value.due - now_ms() <= 3_600_000
 
 

@@ -505,10 +505,9 @@ def test_another_browser_confirms_with_the_code(store, eva, open_browser, delive
     assert eva.post("/confirm", data={"link": link}).status_code == 403  # used
 
 
-def test_strangers_get_so_many_letters_an_hour(
-    store, ada, open_browser, deliver, mail_server, clock, subtests
-):
-    """From as many networks as it may be. Others wait, and nobody who has confirmed waits."""
+@pytest.fixture
+def sign_up_stranger(open_browser, clock):
+    """Return a function that signs up a player in a network of their own."""
 
     def sign_up(number: int) -> Browser:
         clock.shift(1)  # ids of one millisecond have no order
@@ -518,7 +517,26 @@ def test_strangers_get_so_many_letters_an_hour(
         assert browser.post("/sign-up", data=form).status_code == 303
         return browser
 
-    browsers = [sign_up(number) for number in range(44)]
+    return sign_up
+
+
+def test_repeated_letters_hold_up_no_newcomer(ada, sign_up_stranger, deliver, mail_server, clock):
+    browsers = [sign_up_stranger(number) for number in range(12)]
+    assert len(deliver()) == 12
+    for _ in range(3):
+        clock.shift(3601)
+        for browser in browsers:
+            assert browser.post("/account/email/confirm").status_code == 303
+        assert len(deliver()) == 10
+    sign_up_stranger(12)
+    assert len(deliver()) == 1 and mail_server.recipients[-1] == "eva12@example.org"
+
+
+def test_strangers_get_so_many_letters_an_hour(
+    store, ada, open_browser, sign_up_stranger, deliver, mail_server, clock, subtests
+):
+    """From as many networks as it may be. Others wait, and nobody who has confirmed waits."""
+    browsers = [sign_up_stranger(number) for number in range(44)]
     open_browser().post("/recover", data={"email": EMAIL})
     store.users.delete(store.users.find_by_login("eva0").id)  # uses up no turn
     assert len(deliver()) == 21 and EMAIL in mail_server.recipients

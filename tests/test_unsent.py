@@ -81,4 +81,15 @@ def test_text_is_for_its_player_and_for_half_an_hour(
             clock.shift(minutes * 60)
             adas_browser.sign_in(name)
             assert adas_browser.get("/unsent").status_code == status
+            with adas_browser.session_transaction() as session:
+                assert "unsent" not in session
             adas_browser.post("/sign-out")
+
+
+def test_text_of_nobody_known_is_shown_and_sent_for_nobody(adas_browser, ada, bob):
+    """The cookie was gone before the button was pressed, and the next one here may be another."""
+    adas_browser.post("/sign-out")
+    save(adas_browser, bio="Ada was here")
+    adas_browser.sign_in("Bob")
+    page = adas_browser.get("/unsent")
+    assert "Ada was here" in page.text and parse(page).select_one("main form") is None

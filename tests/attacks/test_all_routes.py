@@ -14,6 +14,7 @@ from forms import hidden_field
 import identity_server
 from identity.actors import Actor
 from identity.chat import find_webhook
+from identity.guards import MOST_STEPS
 from identity.look import read_look
 from identity.openid_keys import published_keys
 from identity.passwords import hash_password
@@ -193,6 +194,13 @@ def seen_by_opener(browser: Browser, address: str) -> str:
             return "closed"
         address = answer.location or ""
     return f"{answer.text.count('<iframe')} frames"
+
+
+def test_way_of_a_popup_has_few_steps(visitor):
+    """Each is parsed from the rest of the address: the work would grow with its square."""
+    for steps, is_popup in ((MOST_STEPS, True), (MOST_STEPS + 1, False)):
+        answer = visitor.get("/sign-in?then=" * steps + "/oauth/authorize")
+        assert ("Cross-Origin-Opener-Policy" not in answer.headers) is is_popup
 
 
 def test_opener_of_another_site_sees_the_same_for_all_visitors(

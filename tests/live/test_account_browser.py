@@ -15,7 +15,7 @@ from identity.actors import Actor
 from identity.reports import ReportActs
 from storage import Storage
 from storage.kinds import REPORTS
-from storage.pictures import MAX_BYTES
+from storage.pictures import MAX_BYTES, generate_picture
 from storage.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
 from storage.rules import REPORT_LENGTH
 
@@ -375,6 +375,7 @@ def test_held_button_tells_an_early_press_to_wait(
     page.goto(f"{server.address}/account/data")
     held = page.locator("[aria-disabled]")
     expect(held).to_have_text("Delete my account")
+    store.pictures.save(store.users.find_by_login("hopper").id, generate_picture(77))
     page.goto(f"{server.address}/account")
     with page.expect_request("**/account/picture/remove"):
         page.get_by_role("button", name="Remove my picture").click()

@@ -190,7 +190,9 @@ class Load:
         assert answer.json()["user"]["name"] == player.name
 
     def signed_in(self) -> list[FormBrowser]:
-        return [each for each in self.sign_in_attempts if each.session.cookies]
+        # A guest's cookie ends with the browser.
+        attempts = self.sign_in_attempts
+        return [each for each in attempts if any(c.expires for c in each.session.cookies)]
 
     def check_confirmed_changes(self) -> None:
         """Check that every confirmed change is still there, and that used codes are used."""

@@ -67,7 +67,7 @@ def test_allow_and_cancel_fit_on_one_line(server: RunningServer, page: Page, cli
 
 def test_play_page_bar_fits_the_screen(server: RunningServer, page: Page):
     store = server.open_storage()
-    client, _ = store.clients.register("W" * 60, [], None, game_url="http://localhost:9/")
+    client, _ = store.clients.register("W" * 60, [], None, game_url="http://localhost:2/")
     guest = page.context.browser.new_page(viewport=page.viewport_size)
     for each in (page, guest):
         each.goto(f"{server.address}/play/{client.id}")

@@ -16,10 +16,11 @@
 
 Read from top to bottom it is: limits, the grant in the order in which a client meets it, its first
 half once more for a game, public look-ups, and the app. Every line that handles an authorization
-code stands here. Beside it stand access tokens (identity.grants), the device grant (identity.device
-and pages.device) and tickets (identity.tickets). To read all this you need besides: the parameters
-of a request (identity.authorization, identity.clients), `signed_in_player` (identity.sessions),
-`serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
+code stands here. Beside it stand access tokens (identity.oauth.grants), the device grant
+(identity.oauth.device, pages.entry.device) and tickets (identity.oauth.tickets). To read all this
+you need besides: the parameters of a request (identity.oauth.authorization, .clients), the player
+of the session (identity.access.sessions), `serializer` (identity.http.signing), the records
+(model.records), and `find_game` (pages.community.games).
 """
 
 import hmac
@@ -36,8 +37,32 @@ from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
-from identity.apps import note_sign_in
-from identity.authorization import (
+from identity.access.sessions import (
+    COOKIE,
+    SESSION_MAX_AGE,
+    CookieSessions,
+    redirect_to_sign_in,
+    signed_in_player,
+)
+from identity.acts.apps import note_sign_in
+from identity.acts.naming import name_owner
+from identity.http.context import base_url, get_storage
+from identity.http.fast_path import ApiRequest, ApiViews, FastPath
+from identity.http.proxies import PlainAddress
+from identity.http.responses import (
+    NO_STORE,
+    STORAGE_RETRY_AFTER,
+    ExactRedirect,
+    JsonResponse,
+    TokenRefused,
+    add_default_headers,
+    encode_ascii_json,
+    redirect_to_get,
+    security_policy,
+)
+from identity.http.signing import serializer
+from identity.http.stamps import check_age
+from identity.oauth.authorization import (
     ALWAYS_GRANTED,
     CONSENT,
     OPENID,
@@ -54,8 +79,14 @@ from identity.authorization import (
     read_client_and_redirect_uri,
     read_code_challenge,
 )
-from identity.claims import batched_profile, given_email, profile_body, profile_claims, scope_claims
-from identity.clients import (
+from identity.oauth.claims import (
+    batched_profile,
+    given_email,
+    profile_body,
+    profile_claims,
+    scope_claims,
+)
+from identity.oauth.clients import (
     DEVICE_GRANT,
     FORM_TYPE,
     authenticate_client,
@@ -63,11 +94,8 @@ from identity.clients import (
     find_named_client,
     read_form_parameters,
 )
-from identity.context import base_url, get_storage
-from identity.device import DEVICE_CODE_USED, PREFIXES, read_answer, start_device_flow
-from identity.fast_path import ApiRequest, ApiViews, FastPath
-from identity.formatting import MINUTE
-from identity.grants import (
+from identity.oauth.device import DEVICE_CODE_USED, PREFIXES, read_answer, start_device_flow
+from identity.oauth.grants import (
     TOKEN_MAX_AGE,
     find_granting_user,
     issue_access_token,
@@ -76,9 +104,15 @@ from identity.grants import (
     require_admitted,
     save_consent,
 )
-from identity.guards import GUARDS, is_framed, is_request_by_post, protect_from_opener
-from identity.naming import name_owner
-from identity.oauth import (
+from identity.oauth.guards import GUARDS, is_framed, is_request_by_post, protect_from_opener
+from identity.oauth.openid import issue_id_token
+from identity.oauth.reauthentication import (
+    address_after_sign_in,
+    must_sign_in,
+    session_amr,
+    session_start,
+)
+from identity.oauth.terms import (
     CODE_MAX_AGE,
     CODE_TOO_OLD,
     CODE_USED,
@@ -90,42 +124,10 @@ from identity.oauth import (
     redirect_targets,
     tester_redirect_uri,
 )
-from identity.openid import issue_id_token
-from identity.proxies import PlainAddress
-from identity.reauthentication import (
-    address_after_sign_in,
-    must_sign_in,
-    session_amr,
-    session_start,
-)
-from identity.responses import (
-    NO_STORE,
-    STORAGE_RETRY_AFTER,
-    ExactRedirect,
-    JsonResponse,
-    TokenRefused,
-    add_default_headers,
-    encode_ascii_json,
-    redirect_to_get,
-    security_policy,
-)
-from identity.sessions import (
-    COOKIE,
-    SESSION_MAX_AGE,
-    CookieSessions,
-    redirect_to_sign_in,
-    signed_in_player,
-)
-from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
-from identity.signing import serializer
-from identity.stamps import check_age
-from identity.tickets import check_ticket, issue_ticket
-from pages.blueprints import BLUEPRINTS
-from pages.errors import ERROR_HANDLERS, show_bad_request
-from pages.games import find_game, preview_of_game, require_game
-from pages.rendering import load_templates, render_consent_page, render_page
-from storage import Storage, open_storage
-from storage.errors import (
+from identity.oauth.tickets import check_ticket, issue_ticket
+from identity.site.formatting import MINUTE
+from identity.site.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
+from model.errors import (
     CodeSpent,
     NoSuchCode,
     NoSuchUser,
@@ -134,8 +136,13 @@ from storage.errors import (
     StorageFailed,
     TooManyAttempts,
 )
-from storage.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
-from storage.rules import USER_ID, origin_of
+from model.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
+from model.rules import USER_ID, origin_of
+from pages.blueprints import BLUEPRINTS
+from pages.community.games import find_game, preview_of_game, require_game
+from pages.kit.errors import ERROR_HANDLERS, show_bad_request
+from pages.kit.rendering import load_templates, render_consent_page, render_page
+from storage import Storage, open_storage
 
 APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
@@ -664,7 +671,7 @@ def message_to_game(status: int, **message: bool | str) -> JsonResponse:
     return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
 
 
-# -- Beside the code grant: identity.device and identity.tickets -------------------------------
+# -- Beside the code grant: identity.oauth.device and identity.oauth.tickets ---------------------
 
 api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
 api_views.route("POST", "/api/tickets", any_origin=True, sent_header="Authorization")(issue_ticket)
@@ -754,7 +761,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         # Only the address: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)
     if settings["METRICS"] != "off":
-        from identity.metrics import Metered  # its package is an extra
+        from identity.http.metrics import Metered  # its package is an extra
 
         app.wsgi_app = Metered(app, api_views, settings["METRICS"])
     return app

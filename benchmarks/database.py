@@ -12,10 +12,10 @@ from pathlib import Path
 
 from benchmarks.population import PASSWORD, REDIRECT_URI, STEP, draw_upload, make_player, upload_of
 from commands.running import kept_port
-from identity.passwords import hash_password
+from identity.access.passwords import hash_password
+from model.kinds import CLIENTS
+from model.records import Client, sha256
 from storage import Storage, open_storage
-from storage.kinds import CLIENTS
-from storage.records import Client, sha256
 
 SECRET = "the secret of a benchmark's client"
 CLIENT_ID = "benchmark" * 2

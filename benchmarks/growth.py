@@ -26,16 +26,16 @@ from benchmarks.population import populate, show_progress
 from benchmarks.profile import as_environ, run
 from benchmarks.report import Target, at_most, save, targets_table
 from benchmarks.workload import Call, Installation
-from identity.accounts import Acts
-from identity.actors import Actor
-from pages.export import export_account
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor
+from model.encoding import encode, record_as_dict
+from model.kinds import CLIENTS
+from model.records import Client, now_ms, sha256
+from pages.account.export import export_account
 from storage import Storage, open_storage
-from storage.encoding import encode, record_as_dict
 from storage.flat_files.disk import write_file
 from storage.flat_files.entries import Entries
 from storage.flat_files.layout import Layout
-from storage.kinds import CLIENTS
-from storage.records import Client, now_ms, sha256
 
 FEW = 100  # players, clients, audit lines
 MOST_GROWTH = 2  # times the cost with few

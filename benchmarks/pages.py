@@ -22,9 +22,9 @@ from benchmarks.growth import new_name, request
 from benchmarks.population import populate, show_progress
 from benchmarks.report import Target, save, targets_table
 from benchmarks.workload import Call, Installation
-from identity.statistics import last_numbers
+from identity.site.statistics import last_numbers
+from model.records import ADMINISTRATOR, Client, Grant, now_ms, sha256
 from storage.flat_files.backend import FlatFiles
-from storage.records import ADMINISTRATOR, Client, Grant, now_ms, sha256
 
 PLAYING = 200  # players, now
 PLAYED = 5  # games of each of them, lately

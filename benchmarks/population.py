@@ -16,16 +16,16 @@ from collections.abc import Callable
 
 from PIL import Image
 
-from identity.passwords import hash_password
+from identity.access.passwords import hash_password
+from images.pictures import make_picture
+from model.encoding import encode, record_as_dict
+from model.errors import StorageError
+from model.kinds import USERS
+from model.records import ADMINISTRATOR, PICTURE_SIZES, PLAYER, Client, Grant, Session, User
 from storage import Storage, open_storage
-from storage.encoding import encode, record_as_dict
-from storage.errors import StorageError
 from storage.flat_files.disk import write_file
 from storage.flat_files.entries import Entries
 from storage.flat_files.layout import Layout
-from storage.kinds import USERS
-from storage.pictures import make_picture
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, PLAYER, Client, Grant, Session, User
 
 PASSWORD = "correct horse battery"  # everyone's
 REDIRECT_URI = "https://game.example.org/callback"

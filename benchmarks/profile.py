@@ -37,8 +37,8 @@ def main() -> None:
         print_time("plain Flask", baselines.plain, lambda count: [Call("/")] * count)
         for name, make_calls in (CALLS | TICKETS).items():
             print_time(name, installation.app, functools.partial(make_calls, installation))
-        # Why identity.signing has a serializer of its own.
-        with mock.patch("identity.grants.serializer", plain_serializer):
+        # Why identity.http.signing has a serializer of its own.
+        with mock.patch("identity.oauth.grants.serializer", plain_serializer):
             for name in ("whois", "token"):
                 make_calls = functools.partial(CALLS[name], installation)
                 print_time(f"{name}, plain serializer", installation.app, make_calls)

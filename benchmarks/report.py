@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.load import SATURATED
 from benchmarks.measuring import Name, Track
-from identity.limits import HASHES_RUNNING, PICTURES_RUNNING
+from identity.http.limits import HASHES_RUNNING, PICTURES_RUNNING
 
 PACKAGES = ("gunicorn", "granian", "flask", "werkzeug")
 SERVERS = ("gunicorn", "granian")

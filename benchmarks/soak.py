@@ -29,7 +29,7 @@ from benchmarks.load import CONTENT_LENGTH
 from benchmarks.population import PASSWORD, REDIRECT_URI, joined, populate, show_progress
 from benchmarks.servers import Server, serve_identity
 from benchmarks.workload import Installation
-from identity.stamps import MINIMUM_AGE
+from identity.http.stamps import MINIMUM_AGE
 from storage.flat_files.check import check
 
 PLAYERS = 128  # each with a connection and a session

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from benchmarks.population import PASSWORD, REDIRECT_URI, joined, make_player
-from identity.grants import issue_access_token
-from identity.oauth import JOIN
-from identity.signing import serializer
-from identity.tickets import PURPOSE
+from identity.http.signing import serializer
+from identity.oauth.grants import issue_access_token
+from identity.oauth.terms import JOIN
+from identity.oauth.tickets import PURPOSE
 from identity_server import create_app
-from storage.records import AuthorizationCode, Session, now_ms
+from model.records import AuthorizationCode, Session, now_ms
 
 # Settings of another installation, which are ignored.
 PREFIXES = ("IDENTITY_", "GUNICORN_", "GRANIAN_")

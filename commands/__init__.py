@@ -6,11 +6,11 @@ import os
 import click
 
 from commands.printing import escape
-from identity.settings import SettingError, read_settings
+from identity.site.settings import SettingError, read_settings
+from model.errors import BadInstallation, NoSuchUser, StorageError
+from model.records import User
 from storage import Storage, check_url, open_storage
-from storage.errors import BadInstallation, NoSuchUser, StorageError
 from storage.files import user_name
-from storage.records import User
 
 
 class Refusing(click.Group):

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 
 from commands.printing import echo
-from identity.settings import read_settings
+from identity.site.settings import read_settings
 from storage.files import created, opened, remove_file, temporary_beside
 
 

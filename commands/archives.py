@@ -7,13 +7,14 @@ import click
 from commands import installation_place, open_installation, read_url
 from commands.nightly import copy_away, nightly_path, remove_old, remove_unfinished
 from commands.printing import clear_progress, echo, show_progress
-from identity.actors import COMMAND
-from identity.formatting import pluralize
-from identity.statistics import note_backup
-from storage import Storage, archive, copying, mask_url
-from storage.errors import StorageError
+from identity.acts.actors import COMMAND
+from identity.site.formatting import pluralize
+from identity.site.statistics import note_backup
+from model.errors import StorageError
+from storage import Storage, mask_url
 from storage.files import input_file, replace_durably, translate_os_errors
-from storage.transfer import export_users, import_users
+from storage.whole import archive, copying
+from storage.whole.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
 given_file = click.argument(
@@ -186,7 +187,7 @@ def import_(file: str, pictures: str | None, check: bool) -> None:
 
     Players without passwordHash need a link to sign in: `identity-server user sign-in-link`.
     """
-    from identity.passwords import wrap_hash  # Flask, which no other command here needs
+    from identity.access.passwords import wrap_hash  # Flask, which no other command here needs
 
     store, report = open_installation(fills=True), Report()
 

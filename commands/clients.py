@@ -7,16 +7,16 @@ import click
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links, find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
-from identity.actors import COMMAND
-from identity.apps import AppActs
-from identity.pasted import unwrap
-from identity.programs import Program, find_pages, find_program, find_warnings, program_of
-from identity.settings import check_game, read_settings
+from identity.access.pasted import unwrap
+from identity.acts.actors import COMMAND
+from identity.acts.apps import AppActs
+from identity.oauth.programs import Program, find_pages, find_program, find_warnings, program_of
+from identity.site.settings import check_game, read_settings
+from model.encoding import record_as_dict
+from model.errors import StorageError
+from model.records import Client
+from model.rules import refuse
 from storage import Storage
-from storage.encoding import record_as_dict
-from storage.errors import StorageError
-from storage.records import Client
-from storage.rules import refuse
 
 client_argument = click.argument("client_id", type=unwrap, metavar="CLIENT_ID")
 description_option = click.option(

@@ -6,7 +6,7 @@ import click
 
 from commands import read_url
 from commands.running import bind_option
-from identity.settings import RESOURCES
+from identity.site.settings import RESOURCES
 
 
 @click.command()

@@ -5,10 +5,10 @@ import click
 from commands import open_installation
 from commands.address import base_url_of_links
 from commands.printing import echo, json_option, print_lines, print_records
-from identity.actors import COMMAND
-from identity.invitations import MOST_DAYS, MOST_USES, InviteActs
-from identity.pasted import unwrap
-from storage.site_records import Invite
+from identity.access.pasted import unwrap
+from identity.acts.actors import COMMAND
+from identity.acts.invitations import MOST_DAYS, MOST_USES, InviteActs
+from model.site_records import Invite
 
 DAYS, COUNT = click.IntRange(1, MOST_DAYS), click.IntRange(1, 1000)
 USES = click.IntRange(1, MOST_USES)

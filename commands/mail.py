@@ -4,12 +4,12 @@ import click
 
 from commands import open_installation
 from commands.printing import echo, json_option, print_records
-from identity.outbox import MAIL
-from identity.settings import SettingError, read_settings
-from storage.addresses import check_email, normal_email
-from storage.kinds import OUTBOX, given_up_of, waiting_queues
-from storage.rules import refuse
-from storage.site_records import Message
+from identity.messages.outbox import MAIL
+from identity.site.settings import SettingError, read_settings
+from model.addresses import check_email, normal_email
+from model.kinds import OUTBOX, given_up_of, waiting_queues
+from model.rules import refuse
+from model.site_records import Message
 
 COLUMNS = ["id", "kind", "to", "state", "tries", "next", "problem"]
 
@@ -30,9 +30,12 @@ def mail_test(address: str) -> None:
     config = read_settings()
     if not config["SMTP_URL"]:
         raise SettingError("SMTP_URL", "is not set: smtp://user:password@host:port")
-    from identity.letter import Letter
-    from identity.mail import compose, new_mailer  # Flask, which no other command here needs
-    from identity.outbox import NotSent
+    from identity.messages.letter import Letter
+    from identity.messages.mail import (  # Flask, which no other command here needs
+        compose,
+        new_mailer,
+    )
+    from identity.messages.outbox import NotSent
 
     site, url = config["SITE_NAME"], config["BASE_URL"]
     text = [f"This is a test of {site}. Emails to players will arrive like this one."]

@@ -12,21 +12,21 @@ import click
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
-from identity.accounts import Acts
-from identity.actors import COMMAND
-from identity.naming import find_player_id
-from identity.notes import NOTES_EACH, notes_about
-from identity.passkeys import PasskeyActs
-from identity.pasted import unwrap
-from identity.settings import read_settings, site_words
+from identity.access.passkeys import PasskeyActs
+from identity.access.pasted import unwrap
+from identity.acts.accounts import Acts
+from identity.acts.actors import COMMAND
+from identity.acts.naming import find_player_id
+from identity.acts.notes import NOTES_EACH, notes_about
+from identity.site.settings import read_settings, site_words
+from model.addresses import check_email, login_keys, normal_email
+from model.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
+from model.kinds import PASSKEYS, REPORTS, USERS
+from model.names import normal_name
+from model.records import User
+from model.rules import check_password, refuse
 from storage import Storage
-from storage.addresses import check_email, login_keys, normal_email
-from storage.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
-from storage.kinds import PASSKEYS, REPORTS, USERS
-from storage.names import normal_name
-from storage.player_lines import exported_fields
-from storage.records import User
-from storage.rules import check_password, refuse
+from storage.whole.player_lines import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     \b
     identity-server user add ada --email ada@example.org --mod-level 2
     """
-    from identity.passwords import hash_password  # Flask, which no other command here needs
+    from identity.access.passwords import hash_password  # Flask, which no other command here needs
 
     store, config = open_installation(), read_settings()
     refuse("email", check_email(email, config["EMAIL"] == "required"))
@@ -271,7 +271,9 @@ def user_delete(name: str, yes: bool) -> None:
     Acts(store, COMMAND).delete_user(user.id)
     config = read_settings()
     if config["SMTP_URL"]:
-        from identity.letters import tell_deletion  # Flask, which no other command here needs
+        from identity.access.letters import (
+            tell_deletion,  # Flask, which no other command here needs
+        )
 
         config["BASE_URL"] = base_url_of_links()
         tell_deletion(store, config, user, is_own=False)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from identity.formatting import format_time
-from storage.errors import NotFound, StorageError
-from storage.texts import CONTROL, HIDDEN
+from identity.site.formatting import format_time
+from model.errors import NotFound, StorageError
+from model.texts import CONTROL, HIDDEN
 
 # Milliseconds since 1970, printed as dates.
 TIMES = ("created", "lastHeartbeat", "lastSignIn", "suspendedUntil", "goodUntil", "lastBackup")

@@ -19,11 +19,11 @@ import click
 from commands import open_installation
 from commands.address import kept_address
 from commands.printing import escape
-from identity.advice import check_emails, check_environment, check_passkey_hosts, passkey_note
-from identity.proxies import check_proxies
-from identity.settings import ROOT, SETTINGS, read_settings
+from identity.http.proxies import check_proxies
+from identity.site.advice import check_emails, check_environment, check_passkey_hosts, passkey_note
+from identity.site.settings import ROOT, SETTINGS, read_settings
+from model.errors import StorageError
 from storage import Storage, mask_url
-from storage.errors import StorageError
 from storage.maintenance import Advice
 
 BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
@@ -183,7 +183,9 @@ def make_metrics_folder() -> str:
 
 def offer_first_account(store: Storage, base_url: str) -> None:
     """Print how to create the first account, an administrator's."""
-    from identity.links import issue_first_account_link  # Flask, which other starts do not need
+    from identity.access.links import (
+        issue_first_account_link,  # Flask, which other starts do not need
+    )
 
     click.echo("Nobody has an account yet. Create the first one, the administrator's, here:")
     click.echo(f"  {issue_first_account_link(store, base_url)}")

@@ -4,8 +4,8 @@ import click
 
 from commands import open_installation
 from commands.printing import json_option, print_record
-from identity.statistics import COUNTED, count_numbers
-from storage.kinds import REPORTS
+from identity.site.statistics import COUNTED, count_numbers
+from model.kinds import REPORTS
 
 
 @click.command()

@@ -4,9 +4,9 @@ import click
 
 from commands import installation_place, open_installation
 from commands.printing import clear_progress, echo, escape, json_option, print_json, show_progress
-from identity.accounts import Acts
-from identity.actors import COMMAND
-from identity.formatting import pluralize
+from identity.acts.accounts import Acts
+from identity.acts.actors import COMMAND
+from identity.site.formatting import pluralize
 from storage import check_installation
 from storage.maintenance import Problem
 

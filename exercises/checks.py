@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from exercises.playing import CHALLENGE, PKCE, VERIFIER, Play, Removal
 
 GRANT = "identity_server.py"
-TOKENS = "identity/grants.py"
+TOKENS = "identity/oauth/grants.py"
 TRAP = "https://mallory.example/callback"
 SPACE = "https://space.example/callback"
 
@@ -51,7 +51,7 @@ def exercise(check: str, source: str, *removals: tuple[str, ...]) -> Callable:
     "The redirect URI is one of the client's, exactly",
     "RFC 9700 4.1.3",
     (
-        "storage/records.py",
+        "model/records.py",
         "return uri if uri and self.accepts_redirect_uri(uri) else None",
         "return uri",
     ),
@@ -82,7 +82,7 @@ def open_redirector(play: Play) -> bool:
 @exercise(
     "A page of another site loads nothing here",
     "RFC 6749 10.12, W3C Fetch Metadata",
-    ("identity/guards.py", "if is_page() and (is_prefetch or not is_allowed):", "if False:"),
+    ("identity/oauth/guards.py", "if is_page() and (is_prefetch or not is_allowed):", "if False:"),
 )
 def embedded_request(play: Play) -> bool:
     """Ada opens a page on a sibling subdomain. The addresses of its sixty images are authorization
@@ -112,7 +112,7 @@ def wider_scope(play: Play) -> bool:
     "A public client on the device asks each time",
     "RFC 8252 8.6",
     (
-        "storage/records.py",
+        "model/records.py",
         "return not self.public or rules.is_on_the_web(redirect_uri)",
         "return True",
     ),
@@ -204,7 +204,7 @@ def mix_up(play: Play) -> bool:
     "A confidential client proves who it is",
     "RFC 6749 3.2.1",
     (
-        "identity/clients.py",
+        "identity/oauth/clients.py",
         "return hmac.compare_digest(sha256(client_secret).encode(), kept)",
         "return True",
     ),
@@ -219,7 +219,7 @@ def guessed_secret(play: Play) -> bool:
 @exercise(
     "A disabled client gets no token",
     "RFC 6749 5.2",
-    ("identity/clients.py", "if client and not client.disabled and", "if client and"),
+    ("identity/oauth/clients.py", "if client and not client.disabled and", "if client and"),
 )
 def disabled_client(play: Play) -> bool:
     """An administrator finds out what Free Coins is, and disables it. Mallory still has a code."""
@@ -339,7 +339,7 @@ def removed_challenge(play: Play) -> bool:
     "A token is what this server signed",
     "RFC 6749 10.3",
     (
-        "identity/signing.py",
+        "identity/http/signing.py",
         '            raise BadSignature("the signature does not match")',
         "            pass",
     ),
@@ -392,7 +392,7 @@ def withdrawn_consent(play: Play) -> bool:
         "grant.id == grant_id else None",
     ),
     (
-        "identity/accounts.py",
+        "identity/acts/accounts.py",
         """            user.suspension, user.sessions = new, []
             for grant in user.grants.values():
                 grant.end_tokens()

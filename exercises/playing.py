@@ -19,7 +19,18 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ["exercises", "identity", "pages", "serving", "commands", "storage", "templates", "static"]
+COPIED = [
+    "exercises",
+    "identity",
+    "pages",
+    "serving",
+    "commands",
+    "storage",
+    "images",
+    "model",
+    "templates",
+    "static",
+]
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # with its challenge: RFC 7636, appendix B
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 PKCE = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}

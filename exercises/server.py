@@ -12,10 +12,10 @@ from threading import Thread
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from identity.signing import serializer
+from identity.http.signing import serializer
 from identity_server import create_app
+from model.records import Session, now_ms
 from storage import Storage
-from storage.records import Session, now_ms
 
 MALLORY = 2  # her id: she is the second player
 CLIENTS = {

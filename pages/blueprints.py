@@ -1,30 +1,30 @@
 """The blueprints of all pages."""
 
-from pages.account import account
-from pages.admin_apps import admin_apps
-from pages.admin_players import admin_players
-from pages.chat import chat
-from pages.developer import developer
-from pages.device import device
-from pages.discovery import discovery
-from pages.documentation import documentation
-from pages.files import files
-from pages.games import games
-from pages.invitations import invitations
-from pages.log import log
-from pages.logout import logout
-from pages.look import look
-from pages.moderation import moderation
-from pages.overview import overview
-from pages.passkeys import passkeys
-from pages.players import players
-from pages.recovery import recovery
-from pages.reports import reports
-from pages.sign_in import sign_in
-from pages.sign_up import sign_up
-from pages.tester import tester
-from pages.unsent import unsent
-from pages.welcome import welcome
+from pages.account.passkeys import passkeys
+from pages.account.profile import account
+from pages.admin.apps import admin_apps
+from pages.admin.chat import chat
+from pages.admin.invitations import invitations
+from pages.admin.log import log
+from pages.admin.look import look
+from pages.admin.overview import overview
+from pages.admin.players import admin_players
+from pages.community.games import games
+from pages.community.moderation import moderation
+from pages.community.players import players
+from pages.community.reports import reports
+from pages.developer.apps import developer
+from pages.developer.discovery import discovery
+from pages.developer.documentation import documentation
+from pages.developer.tester import tester
+from pages.entry.device import device
+from pages.entry.logout import logout
+from pages.entry.recovery import recovery
+from pages.entry.sign_in import sign_in
+from pages.entry.sign_up import sign_up
+from pages.entry.welcome import welcome
+from pages.kit.files import files
+from pages.kit.unsent import unsent
 
 BLUEPRINTS = [
     files,

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from types import ModuleType
 
+from model.errors import BadInstallation
 from storage.contract import Storage
-from storage.errors import BadInstallation
 from storage.maintenance import Advice, Problem, Progress, ignore
 
 # The package of each backend, by URL scheme.

@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Set
 
-from storage.errors import DamagedRecord
-from storage.maintenance import check_audit_line
+from model.errors import DamagedRecord
+from model.soundness import check_audit_line
 
 
 def lines_about(lines: Iterable[bytes], subjects: Set[int | str], place: str) -> Iterator[dict]:

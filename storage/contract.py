@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from storage import kinds
+from model import kinds
+from model.errors import StorageError
+from model.kind import Kind
+from model.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.audit_lines import decode_lines, lines_about, time_of
-from storage.errors import StorageError
-from storage.kind import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.repositories import Clients, Handles, Images, Invites, Records
 from storage.users import Users
 
@@ -72,7 +72,7 @@ class Pictures(ABC):
     @functools.lru_cache(maxsize=GENERATED_CACHED)
     def generated(user_id: int, size: str) -> bytes:
         """Return the picture of a user without another one."""
-        from storage.pictures import generate_picture  # Pillow: memory a worker may not need
+        from images.pictures import generate_picture  # Pillow: memory a worker may not need
 
         return generate_picture(user_id, size)[size]
 

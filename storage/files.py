@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from storage.errors import BadFile, SaveUnconfirmed, StorageFailed, StorageFull
+from model.errors import BadFile, SaveUnconfirmed, StorageFailed, StorageFull
 
 
 def storage_error_from(error: OSError) -> StorageFailed:

@@ -1,20 +1,15 @@
-"""What check, backup and restore have in common: a whole installation at once."""
+"""The terms of work on a whole installation: progress, problems, advice, snapshots and loads."""
 
 import contextlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from storage.errors import DamagedRecord, PictureRefused
-from storage.kind import Kind
-from storage.records import PICTURE_SIZES, User
-from storage.rules import TIME_END
-from storage.texts import BIO_CONTROLS, drop_hidden, has_controls
+from model.errors import PictureRefused
+from model.kind import Kind
+from model.records import User
 
-MAX_PICTURE_BYTES = 2**20  # of one size
-LONGEST_AUDIT_LINE = 2**16  # bytes
 STEP = 100  # records, files or lines between two reports of progress
 Item = TypeVar("Item")
 
@@ -123,122 +118,13 @@ class Load(ABC):
         """Add the lines of an audit log in front of those that are there."""
 
 
-def refuse_unusable(kind: Kind, record: Any) -> None:
-    """Raise DamagedRecord for a record that could harm the server, or who reads it."""
-    place = f"{kind.name}/{record.id}.json"
-    for problem in problems_in_fields(kind, record):
-        raise DamagedRecord(place, problem)
-    if isinstance(record, User) and not has_picture_time(record):
-        raise DamagedRecord(place, "its pfp_timestamp is not a time")
-
-
-def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
-    """Yield what is wrong with the fields that must not be wrong."""
-    if not kind.may_have(record.id):
-        yield f"id: No {kind.one} has this id."
-    for field, check in kind.must_hold(record).items():
-        if problem := check(getattr(record, field)):
-            yield f"{field}: {problem}"
-    for field in (each.name for each in fields(record)):
-        value = getattr(record, field)
-        if not value or isinstance(value, int) or field == "sessions":  # no archive has sessions
-            continue
-        allowed, texts = BIO_CONTROLS if field in ("bio", "text") else "", _texts_in(value)
-        if any(has_controls(text, allowed) or text != drop_hidden(text) for text in texts):
-            yield f"{field}: This has control characters."
-    for unique in kind.unique:
-        if unique.needed and unique.of(record) is None:
-            yield f"nobody can be found by its {unique.name}"
-
-
-def problems_in_record(kind: Kind, record: Any) -> Iterator[str]:
-    """Yield what is wrong with the fields without which pages or signing in would not work."""
-    yield from problems_in_fields(kind, record)
-    yield from kind.problems(record)
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """Yield the texts in a record or a JSON value, names included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value:
-            yield from _texts_in(each)
-        for each in value.values() if isinstance(value, dict) else ():
-            yield from _texts_in(each)
-    elif is_dataclass(value):
-        for each in fields(value):
-            yield from _texts_in(getattr(value, each.name))
-
-
-def check_audit_line(line: bytes) -> str | None:
-    """Return what forbids a line of the audit log in an archive.
-
-    A line that is cut off, as a kill leaves it, is no JSON and does no harm.
-    """
-    if len(line) > LONGEST_AUDIT_LINE:
-        return f"it is longer than {LONGEST_AUDIT_LINE} bytes"
-    if has_controls(line.decode(errors="replace"), allowed="\n"):
-        return "it has control characters"
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if type(values) is not dict or any(isinstance(each, dict | list) for each in values.values()):
-        return "it is no JSON object of plain values"
-    if any(has_controls(text) or text != drop_hidden(text) for text in _texts_in(values)):
-        return "it has control characters"
-    return None
-
-
-def needs_picture(user: User) -> bool:
-    """Return True if a picture must be stored: it was uploaded, or an earlier version drew it."""
-    return not user.pfp_generated and user.pfp_timestamp is not None
-
-
-def has_picture_time(user: User) -> bool:
-    """Return True if the address of a picture can hold the user's timestamp, or there is none."""
-    return user.pfp_timestamp is None or 0 < user.pfp_timestamp < TIME_END
-
-
-def check_picture(size: str, content: bytes) -> str | None:
-    """Return what is wrong with the webp file of a picture of this size ("large")."""
-    side = PICTURE_SIZES[size]
-    try:
-        width, height = webp_size(content)
-    except ValueError as error:
-        return str(error)
-    if (width, height) != (side, side):
-        return f"has {width} x {height} pixels, and not {side} x {side}"
-    if len(content) > MAX_PICTURE_BYTES:
-        return f"has {len(content)} bytes, and may have {MAX_PICTURE_BYTES}"
-    return None
-
-
 def remake_pictures(good: dict[str, bytes]) -> tuple[dict[str, bytes] | None, str]:
     """Return the pictures of a user of whose own the `good` ones are left, and what was done.
 
     Without a good large picture there are none: the picture is generated.
     """
-    from storage.pictures import make_picture  # Pillow: slow to import
+    from images.pictures import make_picture  # Pillow: slow to import
 
     with contextlib.suppress(PictureRefused, KeyError):
         return make_picture(good["large"]) | good, "made again from the large picture"
     return None, "replaced by a generated picture"
-
-
-def webp_size(content: bytes) -> tuple[int, int]:
-    """Return width and height in pixels (RFC 9649). Raises ValueError for any other file."""
-    size = int.from_bytes(content[4:8], "little")
-    if content[:4] != b"RIFF" or content[8:12] != b"WEBP" or len(content) != size + size % 2 + 8:
-        raise ValueError("is not a whole webp file")
-    kind, width, height = content[12:16], content[26:28], content[28:30]
-    if kind == b"VP8 ":  # 2.5: after a frame tag and a start code, 14 bits each
-        return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
-    if kind == b"VP8L":  # 2.6: after a signature byte, 14 bits each, one less
-        both = int.from_bytes(content[21:25], "little")
-        return (both & 0x3FFF) + 1, (both >> 14 & 0x3FFF) + 1
-    if kind == b"VP8X":  # 2.7: after four bytes of flags, 24 bits each, one less
-        both = int.from_bytes(content[24:30], "little")
-        return (both & 0xFFFFFF) + 1, (both >> 24) + 1
-    raise ValueError("is not a webp picture")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-from storage.addresses import login_key, login_keys
-from storage.encoding import record_as_dict
-from storage.errors import (
+from model.addresses import login_key, login_keys
+from model.encoding import record_as_dict
+from model.errors import (
     AlreadyThere,
     DamagedRecord,
     EmailTaken,
@@ -22,13 +22,13 @@ from storage.errors import (
     NotFound,
     TooManyClients,
 )
-from storage.kind import DAY_MS, Kind
-from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, HANDLES, INVITES, owner_key
+from model.kind import DAY_MS, Kind
+from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, HANDLES, INVITES, owner_key
+from model.names import EMAIL_KEPT_DAYS, NAME_KEPT_DAYS, unique_key
+from model.records import Client, FormerEmail, FormerName, Handle, User, now_ms, sha256
+from model.rules import HANDLE, refuse
+from model.site_records import Invite
 from storage.maintenance import ignore
-from storage.names import EMAIL_KEPT_DAYS, NAME_KEPT_DAYS, unique_key
-from storage.records import Client, FormerEmail, FormerName, Handle, User, now_ms, sha256
-from storage.rules import HANDLE, refuse
-from storage.site_records import Invite
 
 INVITE_KEPT_DAYS = 90  # after its end, to see who used it
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
@@ -141,7 +141,7 @@ class Records(ABC, Generic[Record]):
         """Return the readable records whose keys are from `low` to `high`, by key and id.
 
         Only those behind the key and id `after`; with `newest_first` both go down. The keys of such
-        an index have only the characters of SHORT_KEY in `storage.kind`.
+        an index have only the characters of SHORT_KEY in `model.kind`.
         """
 
     @abstractmethod

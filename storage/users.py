@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager
 
-from storage.addresses import check_email, login_keys, normal_email
-from storage.errors import (
+from model.addresses import check_email, login_keys, normal_email
+from model.errors import (
     AlreadyThere,
     DamagedRecord,
     IdTaken,
@@ -15,11 +15,12 @@ from storage.errors import (
     LastAdministrator,
     NameKept,
 )
-from storage.kind import FIRST_DAY
-from storage.kinds import NO_END, USERS
+from model.kind import FIRST_DAY
+from model.kinds import NO_END, USERS
+from model.names import check_name, normal_name, unique_key
+from model.records import PLAYER, User, sha256
+from model.rules import refuse
 from storage.maintenance import ignore
-from storage.names import check_name, normal_name, unique_key
-from storage.records import PLAYER, User, sha256
 from storage.repositories import (
     Before,
     Clients,
@@ -29,7 +30,6 @@ from storage.repositories import (
     Invites,
     Records,
 )
-from storage.rules import refuse
 
 
 class Users(Records[User]):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from werkzeug.security import generate_password_hash
 
+from model.kinds import CLIENTS, HANDLES
 from storage import Storage, open_storage
-from storage.archive import backup, restore
-from storage.kinds import CLIENTS, HANDLES
+from storage.whole.archive import backup, restore
 
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 

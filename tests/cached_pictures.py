@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from storage import pictures
+from images import pictures
 
 generate_picture = functools.cache(pictures.generate_picture)
 make_picture = functools.cache(pictures.make_picture)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from flask import Flask
 
-from identity.fast_path import ApiRequest, ApiViews, FastPath
-from identity.responses import JsonResponse
+from identity.http.fast_path import ApiRequest, ApiViews, FastPath
+from identity.http.responses import JsonResponse
 
 OUTCOME = "tests.outcome"  # WSGI environ key: the view's response or error, and any_origin
 

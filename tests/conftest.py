@@ -27,11 +27,13 @@ from werkzeug.exceptions import default_exceptions
 from werkzeug.test import TestResponse
 
 import identity_server
-from identity import links, passwords, stamps
-from storage import Storage, contract, pictures
+from identity.access import links, passwords
+from identity.http import stamps
+from images import pictures
+from model.records import Client, User
+from storage import Storage, contract
 from storage.contract import ATTEMPTS_WINDOW
 from storage.flat_files import disk
-from storage.records import Client, User
 
 identity_server.FastPath = ComparingFastPath  # compares every API response with Flask's
 

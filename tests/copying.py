@@ -1,10 +1,10 @@
 """An installation with something of everything, and all that a copy of it must have."""
 
+from images.pictures import generate_picture
+from model.kind import DAY_MS
+from model.kinds import KINDS, USERS
+from model.records import Grant, OpenIdKey, Session, Suspension, User, now_ms
 from storage import Storage
-from storage.kind import DAY_MS
-from storage.kinds import KINDS, USERS
-from storage.pictures import generate_picture
-from storage.records import Grant, OpenIdKey, Session, Suspension, User, now_ms
 
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
 KEY_ID, PRIVATE_HALF = "k" * 43, "a private half"  # of the key of ID tokens

@@ -6,8 +6,8 @@ import shutil
 import time
 from pathlib import Path
 
+from model.kinds import USERS
 from storage import contract
-from storage.kinds import USERS
 
 # Each kind of change that can be made to fail, and what then cannot be opened: locks, which every
 # change of such a record takes first, or folders.

@@ -13,9 +13,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from identity.passwords import hash_password
-from storage import archive, open_storage
-from storage.records import ADMINISTRATOR, Grant, OpenIdKey, Session, Suspension, now_ms
+from identity.access.passwords import hash_password
+from model.records import ADMINISTRATOR, Grant, OpenIdKey, Session, Suspension, now_ms
+from storage import open_storage
+from storage.whole import archive
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "correct horse battery staple"

@@ -26,7 +26,7 @@ from subprocess import DEVNULL
 import coverage
 import pytest
 
-PACKAGES = ["identity", "pages", "commands", "serving", "storage"]
+PACKAGES = ["identity", "pages", "commands", "serving", "storage", "images", "model"]
 QUICK, OTHERS = "not (ci or live)", "ci or live"
 LONGEST = 900  # seconds; a mutant whose tests take longer hangs, and counts as dead
 CONFIGURATION = """

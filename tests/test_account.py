@@ -1,4 +1,4 @@
-"""The account pages: `pages.account` and `pages.security`."""
+"""The account pages: `pages.account.profile` and `pages.account.security`."""
 
 import base64
 import json
@@ -23,12 +23,10 @@ from forms import (
 )
 from test_account_pictures import RED, upload
 
-from identity.limits import ATTEMPTS_PER_NAME
-from pages.account import CHANGED_SINCE
-from pages.export import EXPORTED, export_account
-from storage.encoding import record_as_dict
-from storage.errors import StorageFailed
-from storage.records import (
+from identity.http.limits import ATTEMPTS_PER_NAME
+from model.encoding import record_as_dict
+from model.errors import StorageFailed
+from model.records import (
     PICTURE_SIZES,
     Client,
     FormerName,
@@ -41,6 +39,8 @@ from storage.records import (
     User,
     now_ms,
 )
+from pages.account.export import EXPORTED, export_account
+from pages.account.profile import CHANGED_SINCE
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ LIMITS = {
 def test_rate_limit_per_player(adas_browser, bobs_browser, clock, monkeypatch, limit):
     """At any address."""
     picture = dict.fromkeys(PICTURE_SIZES, b"picture")
-    monkeypatch.setattr("storage.pictures.make_picture", lambda content, kind: picture)
+    monkeypatch.setattr("images.pictures.make_picture", lambda content, kind: picture)
     clock.shift(DAY - int(time.time()) % DAY)
     for number in range(limit.most):
         from_address(adas_browser, f"192.0.2.{number}")

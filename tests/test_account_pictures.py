@@ -1,4 +1,4 @@
-"""Uploads from the account page: `pages.account`."""
+"""Uploads from the account page: `pages.account.profile`."""
 
 import io
 
@@ -6,7 +6,7 @@ import pytest
 from forms import problems_of
 from PIL import Image
 
-from storage.records import PICTURE_SIZES, User
+from model.records import PICTURE_SIZES, User
 
 
 def encode(image: Image.Image, format_: str = "PNG") -> bytes:

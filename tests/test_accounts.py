@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import all_clients
 
-from identity import actors
-from identity.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS, Acts
-from identity.actors import ACTS_AN_HOUR, COMMAND, Actor, NotAllowed
-from identity.apps import AppActs
-from identity.invitations import InviteActs
-from storage.errors import (
+from identity.acts import actors
+from identity.acts.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS, Acts
+from identity.acts.actors import ACTS_AN_HOUR, COMMAND, Actor, NotAllowed
+from identity.acts.apps import AppActs
+from identity.acts.invitations import InviteActs
+from images.pictures import generate_picture
+from model.errors import (
     LastAdministrator,
     NameTaken,
     NoSuchUser,
@@ -22,8 +23,7 @@ from storage.errors import (
     TooManyAttempts,
     TooManyClients,
 )
-from storage.pictures import generate_picture
-from storage.records import (
+from model.records import (
     ADMINISTRATOR,
     MODERATOR,
     PLAYER,

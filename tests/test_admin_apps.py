@@ -5,11 +5,11 @@ import contextlib
 import pytest
 from forms import parse, problems_of, text_of
 
-from identity.actors import Actor, NotAllowed
-from identity.apps import CLIENTS_EACH, AppActs, note_sign_in
-from storage.errors import ChangedBefore
-from storage.kind import HOUR_MS
-from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
+from identity.acts.actors import Actor, NotAllowed
+from identity.acts.apps import CLIENTS_EACH, AppActs, note_sign_in
+from model.errors import ChangedBefore
+from model.kind import HOUR_MS
+from model.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
 
 PATH = "/admin/apps"
 

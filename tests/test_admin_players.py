@@ -6,15 +6,15 @@ import pytest
 from conftest import PASSWORD
 from forms import parse, problems_of, text_of
 
-from identity.actors import Actor
-from identity.notes import NOTES_EACH, NoteActs
-from identity.passwords import hash_password
-from identity.reports import ReportActs
-from storage.errors import InvalidField
-from storage.kind import DAY_MS
-from storage.kinds import NOTES
-from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
-from storage.site_records import Note
+from identity.access.passwords import hash_password
+from identity.acts.actors import Actor
+from identity.acts.notes import NOTES_EACH, NoteActs
+from identity.acts.reports import ReportActs
+from model.errors import InvalidField
+from model.kind import DAY_MS
+from model.kinds import NOTES
+from model.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
+from model.site_records import Note
 
 PATH = "/admin/players"
 LONG = "Donaudampfschifffahrtskapitaen"

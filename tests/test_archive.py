@@ -1,4 +1,4 @@
-"""Backup and restore: `storage.archive`, with the snapshot and the load of flat files.
+"""Backup and restore: `storage.whole.archive`, with the snapshot and the load of flat files.
 
 The contract has what each backend does for them (`Storage.snapshot` and `Storage.load`).
 """
@@ -27,13 +27,13 @@ from copying import ADA, BOB, CLEO, DORA, KEY_ID, LARGEST, PRIVATE_HALF, fill
 from test_command import COMMAND, Installation
 from waiting import PATIENCE, wait_until
 
-from identity.settings import ROOT
-from storage.archive import VERSION
-from storage.encoding import record_as_dict
-from storage.errors import BadFile, NameKept
+from identity.site.settings import ROOT
+from model.encoding import record_as_dict
+from model.errors import BadFile, NameKept
+from model.records import User
+from model.rules import IDS_LEFT_OUT, USER_IDS_END
 from storage.flat_files import disk
-from storage.records import User
-from storage.rules import IDS_LEFT_OUT, USER_IDS_END
+from storage.whole.archive import VERSION
 
 COSTLY_HASH = f"scrypt:1048576:64:9$a${'0' * 128}"
 

@@ -9,8 +9,8 @@ import pytest
 from forms import hidden_field, problems_of
 from test_token import CHALLENGE, S256, VERIFIER
 
-from identity.stamps import TOO_QUICK
-from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Suspension
+from identity.http.stamps import TOO_QUICK
+from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Suspension
 
 CALLBACK = "https://space.example/callback"
 EVIL = "https://evil.example/"

@@ -15,7 +15,7 @@ from benchmarks import plot
 from benchmarks.load import Apart, Load, Result, percentiles
 from benchmarks.measuring import Name, Track
 from benchmarks.tails import ACCEPTED, REFUSED, Tails, mix
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

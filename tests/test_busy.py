@@ -9,10 +9,10 @@ from PIL import Image
 from waiting import PATIENCE, wait_until
 from werkzeug.security import generate_password_hash
 
-from identity import limits
-from identity.limits import HASHES_RUNNING, HASHES_WAITING, Busy, ConcurrencyLimit
-from identity.links import issue_sign_in_link
-from storage import pictures
+from identity.access.links import issue_sign_in_link
+from identity.http import limits
+from identity.http.limits import HASHES_RUNNING, HASHES_WAITING, Busy, ConcurrencyLimit
+from images import pictures
 
 BUSY = "Too many people are doing this right now. Try again in a moment."
 NOT_SAVED = "Nothing was saved. Try again in a moment."

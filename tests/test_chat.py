@@ -16,17 +16,17 @@ from urllib.parse import urlsplit
 import pytest
 from forms import problems_of, text_of
 
-from identity import webhook as webhooks
-from identity.actors import Actor, NotAllowed
-from identity.apps import AppActs
-from identity.chat import ChatActs
-from identity.outbox import CHAT, Channel, NotSent, Sender, announce
-from identity.reports import ReportActs
-from identity.webhook import Chat as ChatChannel
-from identity.webhook import check_address, deliver, is_public
-from storage.kinds import OUTBOX, WEBHOOKS, given_up_of, queue_of
-from storage.records import ADMINISTRATOR, MODERATOR, now_ms
-from storage.site_records import Message, Webhook
+from identity.acts.actors import Actor, NotAllowed
+from identity.acts.apps import AppActs
+from identity.acts.chat import ChatActs
+from identity.acts.reports import ReportActs
+from identity.messages import webhook as webhooks
+from identity.messages.outbox import CHAT, Channel, NotSent, Sender, announce
+from identity.messages.webhook import Chat as ChatChannel
+from identity.messages.webhook import check_address, deliver, is_public
+from model.kinds import OUTBOX, WEBHOOKS, given_up_of, queue_of
+from model.records import ADMINISTRATOR, MODERATOR, now_ms
+from model.site_records import Message, Webhook
 
 PATH = "/admin/chat"
 SITE = "https://id.example.org"
@@ -259,7 +259,7 @@ def test_messages_that_wait_long_hold_up_no_newer_one(storage, chat, tell):
 
 def test_full_outbox_drops_messages_and_fails_nobody(storage, tell, monkeypatch):
     tell()
-    monkeypatch.setattr("identity.outbox.MOST_WAITING", 2)
+    monkeypatch.setattr("identity.messages.outbox.MOST_WAITING", 2)
     for _ in range(5):
         announce(storage, "player", "x", "/")
     assert len(waiting(storage)) == 2
@@ -467,7 +467,7 @@ def test_second_administrator_is_told(store, boss, enter):
 
 
 def test_of_two_first_webhooks_the_second_is_refused(store, boss, monkeypatch):
-    monkeypatch.setattr("identity.chat.find_webhook", lambda _: None)  # as both looked
+    monkeypatch.setattr("identity.acts.chat.find_webhook", lambda _: None)  # as both looked
     assert save(boss).status_code == 201
     page = save(boss, format="discord")
     assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)

@@ -8,8 +8,8 @@ from conftest import all_clients
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
+from model.records import ADMINISTRATOR
 from storage import Storage
-from storage.records import ADMINISTRATOR
 
 GAME = "https://space.example/play"
 BASE_URL = "https://id.example.org"

@@ -9,9 +9,9 @@ from faulty_storage import FlatFileFaults
 from test_command import CALLBACK, Installation
 
 import commands
+from model.kinds import PASSKEYS
+from model.records import Passkey, Session, Suspension, User
 from storage import Storage
-from storage.kinds import PASSKEYS
-from storage.records import Passkey, Session, Suspension, User
 
 NEW_PASSWORD = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}

@@ -1,4 +1,4 @@
-"""`storage.copying` and `identity-server copy`: a whole installation in another place."""
+"""`storage.whole.copying` and `identity-server copy`: a whole installation in another place."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from conftest import BACKENDS, on_each_backend
 from copying import ADA, BOB, DORA, LARGEST, fill, read_all
 from test_command import Installation
 
+from model.errors import BadInstallation
 from storage import Storage, mask_url
-from storage.copying import copy
-from storage.errors import BadInstallation
+from storage.whole.copying import copy
 
 SECRET = "s3cret:/?#@"
 

@@ -18,18 +18,18 @@ from PIL import Image
 from test_account_pictures import RED, REFUSED_UPLOADS
 from test_account_pictures import upload as upload_picture
 
-from identity.actors import COMMAND, Actor, NotAllowed
-from identity.apps import AppActs
-from identity.limits import PICTURES
+from identity.acts.actors import COMMAND, Actor, NotAllowed
+from identity.acts.apps import AppActs
+from identity.http.limits import PICTURES
+from images.covers import SCENES, View, generate_cover
+from model.errors import NoSuchClient, SaveUnconfirmed, StorageFailed
+from model.kind import Kind
+from model.kinds import CLIENTS, COVERS
+from model.records import ADMINISTRATOR, COVER_SIZES, MODERATOR, Client, Cover
 from storage import Storage
-from storage.archive import backup, restore
-from storage.copying import copy
-from storage.covers import SCENES, View, generate_cover
-from storage.errors import NoSuchClient, SaveUnconfirmed, StorageFailed
 from storage.flat_files.layout import Layout
-from storage.kind import Kind
-from storage.kinds import CLIENTS, COVERS
-from storage.records import ADMINISTRATOR, COVER_SIZES, MODERATOR, Client, Cover
+from storage.whole.archive import backup, restore
+from storage.whole.copying import copy
 
 APP_ID = "5ea1ab1e" * 3
 OLD, NEW, OTHER = (dict.fromkeys(COVER_SIZES, text) for text in (b"old", b"new", b"other"))
@@ -451,7 +451,7 @@ def test_app_without_a_game_has_no_form_for_a_cover(store, adas_browser, ada):
 
 def test_covers_and_pictures_have_one_limit(adas_browser, adas_game, monkeypatch, clock):
     images = dict.fromkeys(COVER_SIZES, b"x")
-    monkeypatch.setattr("storage.pictures.make_picture", lambda content, kind: images)
+    monkeypatch.setattr("images.pictures.make_picture", lambda content, kind: images)
     begin_window(clock)
     for _ in range(PICTURES):
         assert upload(adas_browser, adas_game, RED).status_code == 303

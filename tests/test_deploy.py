@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from identity.clients import TOKEN_BODY_LIMIT
+from identity.oauth.clients import TOKEN_BODY_LIMIT
 from identity_server import PAGE_BODY_LIMIT
-from pages.uploads import FORM_AROUND_PICTURE
+from images.pictures import MAX_BYTES
+from pages.kit.uploads import FORM_AROUND_PICTURE
 from serving import granian_server, gunicorn_config
-from storage.pictures import MAX_BYTES
 
 ROOT = Path(__file__).parent.parent
 SITE = (ROOT / "deploy" / "nginx.conf").read_text()

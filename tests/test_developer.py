@@ -9,9 +9,9 @@ from conftest import PASSWORD, Browser, Program, all_clients
 from forms import parse, problems_of
 from werkzeug.test import TestResponse
 
-from pages.developer import NOWHERE, NOWHERE_PUBLIC
-from pages.proof import PROOF_AGE
-from storage.records import ADMINISTRATOR, MODERATOR, Client
+from model.records import ADMINISTRATOR, MODERATOR, Client
+from pages.developer.apps import NOWHERE, NOWHERE_PUBLIC
+from pages.kit.proof import PROOF_AGE
 
 CALLBACK = "https://space.example/callback"
 TAKEN = "https://chess.example/"
@@ -131,7 +131,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
         ids = [each.text for each in page.select('[data-copy^="Copy client id"]')]
         return ids, more and more["href"]
 
-    monkeypatch.setattr("pages.developer.CLIENTS_SHOWN", 3)
+    monkeypatch.setattr("pages.developer.apps.CLIENTS_SHOWN", 3)
     promote(store, ada.id, ADMINISTRATOR)
     added = [add(each) for each in (bob.id, None, bob.id)]
     assert shown("/developer") == (added, None)  # oldest first
@@ -208,7 +208,7 @@ def test_address_that_no_browser_opens_keeps_nobody_from_other_changes(
     """The app is from before that rule."""
     old = {"game_url": "https://space.example:0/", "redirect_uris": f"{CALLBACK}/*"}
     with monkeypatch.context() as before:
-        before.setattr("storage.client_rules.check_opens", lambda uri: None)
+        before.setattr("model.client_rules.check_opens", lambda uri: None)
         client, _ = store.clients.register(
             "Old", [old["redirect_uris"]], ada.id, game_url=old["game_url"]
         )

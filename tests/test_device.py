@@ -14,14 +14,21 @@ from conftest import FOREIGN_LINK, Program, on_each_backend
 from forms import from_address, hidden_field, problems_of, race, text_of, value_of
 from PIL import Image
 
-import identity.device
-from identity.accounts import Acts
-from identity.actors import COMMAND
-from identity.clients import DEVICE_GRANT
-from identity.device import ANSWER_PREFIX, LETTERS, REQUESTS, USER_CODE_PREFIX, parse_user_code
-from identity.signing import decode_base64, serializer
-from identity.stamps import TOO_QUICK
-from pages.device import (
+import identity.oauth.device
+from identity.acts.accounts import Acts
+from identity.acts.actors import COMMAND
+from identity.http.signing import decode_base64, serializer
+from identity.http.stamps import TOO_QUICK
+from identity.oauth.clients import DEVICE_GRANT
+from identity.oauth.device import (
+    ANSWER_PREFIX,
+    LETTERS,
+    REQUESTS,
+    USER_CODE_PREFIX,
+    parse_user_code,
+)
+from model.records import Suspension
+from pages.entry.device import (
     EXPIRED,
     LOST,
     NO_SUCH_APP,
@@ -32,11 +39,10 @@ from pages.device import (
     USED,
     WRONG_CODES,
 )
-from storage.records import Suspension
 
 API, STANDARD = "/api/oauth/token", "/oauth/token"
 ANY_ORIGIN = "Access-Control-Allow-Origin"
-is_early_poll = identity.device.is_early_poll
+is_early_poll = identity.oauth.device.is_early_poll
 
 
 class Device(Program):
@@ -67,7 +73,7 @@ class Device(Program):
 @pytest.fixture(autouse=True)
 def no_early_polls(monkeypatch) -> None:
     """Let no poll come too early, but where a test puts `is_early_poll` back."""
-    monkeypatch.setattr(identity.device, "is_early_poll", lambda device_id: False)
+    monkeypatch.setattr(identity.oauth.device, "is_early_poll", lambda device_id: False)
 
 
 @pytest.fixture
@@ -335,8 +341,10 @@ def test_player_who_may_not_sign_in_gives_no_token(adas_browser, device, ada, st
 def test_early_poll_is_told_to_slow_down(adas_browser, device, add_device, monkeypatch):
     """RFC 8628 3.5. An answer that is there is given at once, also then."""
     now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(identity.device, "is_early_poll", is_early_poll)
-    monkeypatch.setattr(identity.device, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(identity.oauth.device, "is_early_poll", is_early_poll)
+    monkeypatch.setattr(
+        identity.oauth.device, "time", SimpleNamespace(monotonic=lambda: now.seconds)
+    )
     started, other = device.start().json, device.start().json
 
     def poll(which: dict = started) -> str:
@@ -353,7 +361,7 @@ def test_early_poll_is_told_to_slow_down(adas_browser, device, add_device, monke
 
 
 def test_polls_of_many_devices_are_forgotten(monkeypatch):
-    monkeypatch.setattr(identity.device, "POLLS_KEPT", 3)
+    monkeypatch.setattr(identity.oauth.device, "POLLS_KEPT", 3)
     assert [is_early_poll(each) for each in "aabcda"] == [False, True, False, False, False, False]
 
 
@@ -630,13 +638,13 @@ def test_decision_that_cannot_be_saved_says_what_to_do(
     """Before the code is used up it can be typed again; later the device has to start again."""
     page = look_up(adas_browser, started["user_code"])
     if kind == "codes":  # once the user code is spent
-        claim = identity.device.claim_request
+        claim = identity.oauth.device.claim_request
 
         def claim_and_fail(*arguments) -> None:
             claim(*arguments)
             faults.refuse_saves("codes")
 
-        monkeypatch.setattr(identity.device, "claim_request", claim_and_fail)
+        monkeypatch.setattr(identity.oauth.device, "claim_request", claim_and_fail)
     else:
         faults.refuse_saves(kind)
     failed = decide(adas_browser, page)
@@ -666,6 +674,6 @@ def test_qr_code_has_the_address_of_the_page_alone(device, started, monkeypatch)
         assert [[pixels[x, y] == 0 for x in middle] for y in middle] == modules
     for wrong in ("", "?user_code=", "?user_code=AAAA-AAAA", "?user_code=https://evil.example"):
         assert device.http.get(f"/oauth/device/qr{wrong}").status_code == 404
-    monkeypatch.setattr(identity.device, "has_qr", lambda: False)
+    monkeypatch.setattr(identity.oauth.device, "has_qr", lambda: False)
     assert device.http.get(path).status_code == 404
     assert "verification_qr_uri" not in device.start().json

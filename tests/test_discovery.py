@@ -6,9 +6,9 @@ from urllib.robotparser import RobotFileParser
 import pytest
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
-from identity.clients import DEVICE_GRANT
-from identity.oauth import SCOPES
-from storage.errors import StorageFailed
+from identity.oauth.clients import DEVICE_GRANT
+from identity.oauth.terms import SCOPES
+from model.errors import StorageFailed
 
 HEALTH_INTERVAL = 5  # seconds between two writes of the health check
 

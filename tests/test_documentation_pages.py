@@ -10,8 +10,8 @@ from bs4 import BeautifulSoup
 from conftest import Browser
 from forms import parse, problems_of
 
-from identity.settings import ROOT
-from pages.documentation import ADDRESS, find_pages, render
+from identity.site.settings import ROOT
+from pages.developer.documentation import ADDRESS, find_pages, render
 
 SITE = "https://games.site.test"
 
@@ -136,7 +136,7 @@ def test_markdown_is_imported_by_the_first_page_alone():
     program = (
         "import sys, identity_server\n"
         "print('markdown_it' in sys.modules)\n"
-        "from pages.documentation import render\n"
+        "from pages.developer.documentation import render\n"
         "first = render('games', 'https://a.test')\n"
         "print('markdown_it' in sys.modules, first is render('games', 'https://a.test'))"
     )

@@ -1,4 +1,4 @@
-"""The API calls ahead of Flask: `identity.fast_path`. Other tests cover the responses.
+"""The API calls ahead of Flask: `identity.http.fast_path`. Other tests cover the responses.
 
 In all tests `compare_fast_path.ComparingFastPath` compares each response with Flask's.
 """
@@ -13,7 +13,7 @@ from flask import Flask
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 import identity_server
-from identity.fast_path import FastPath
+from identity.http.fast_path import FastPath
 
 CALLS = {"/api/oauth/whois": "GET", "/api/users/info": "GET", "/api/users/batch": "GET"}
 CALLS |= dict.fromkeys(("/api/oauth/token", "/api/tickets", "/api/tickets/check"), "POST")

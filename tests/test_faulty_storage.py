@@ -2,9 +2,9 @@
 
 import pytest
 
+from model.errors import StorageFailed
+from model.records import PICTURE_SIZES, AuthorizationCode
 from storage import Storage
-from storage.errors import StorageFailed
-from storage.records import PICTURE_SIZES, AuthorizationCode
 
 CODE = AuthorizationCode("a" * 24, 1, "a grant", ["userinfo"], None, None)
 

@@ -6,11 +6,11 @@ import pytest
 from conftest import PASSWORD
 from forms import save, sign_up
 
-from identity import accounts
-from identity.accounts import Acts
-from identity.actors import COMMAND
-from identity.formatting import DATE, format_time
-from storage.records import now_ms
+from identity.acts import accounts
+from identity.acts.accounts import Acts
+from identity.acts.actors import COMMAND
+from identity.site.formatting import DATE, format_time
+from model.records import now_ms
 
 DAY = 86_400  # seconds
 KEPT = "Somebody had this name until recently. Choose another one."
@@ -52,7 +52,7 @@ def test_name_that_was_given_up_is_refused_with_what_was_typed(
 
 def test_kept_name_is_refused_before_a_password_is_hashed(store, ada, browser, monkeypatch):
     store.users.rename(ada.id, "Grace")
-    monkeypatch.setattr("pages.sign_up.hash_password", None)
+    monkeypatch.setattr("pages.entry.sign_up.hash_password", None)
     assert sign_up(browser, name="ada").status_code == 409
 
 

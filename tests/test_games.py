@@ -7,13 +7,13 @@ from conftest import Browser, Program, all_clients, on_each_backend
 from forms import parse, race
 from werkzeug.test import TestResponse
 
-from identity.settings import check_game
+from identity.site.settings import check_game
 from identity_server import CODES_A_MINUTE
-from pages.games import GAMES_SHOWN
+from model.errors import InvalidField, OriginTaken
+from model.records import MODERATOR, Client, Grant
+from model.rules import check_description, check_game_url
+from pages.community.games import GAMES_SHOWN
 from storage import Storage
-from storage.errors import InvalidField, OriginTaken
-from storage.records import MODERATOR, Client, Grant
-from storage.rules import check_description, check_game_url
 
 GAME = "https://space.example/play"
 SANDBOX = "allow-scripts allow-same-origin allow-forms allow-popups allow-pointer-lock"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from forms import race
 
-from identity.accounts import Acts
-from identity.actors import Actor
-from identity.presence import game_shown, games_played, is_playing
-from storage.records import Grant, now_ms
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor
+from identity.acts.presence import game_shown, games_played, is_playing
+from model.records import Grant, now_ms
 
 ADDRESS = "/api/users/heartbeat"
 

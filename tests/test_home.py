@@ -1,15 +1,15 @@
-"""Who and what the home page and a game's own page show, and to whom: `pages.games`."""
+"""Who and what the home page and a game's own page show, and to whom: `pages.community.games`."""
 
 import functools
 
 import pytest
 from forms import parse, text_of
 
-from identity.accounts import Acts
-from identity.actors import Actor
-from identity.formatting import DAY, MINUTE
-from pages.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
-from storage.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor
+from identity.site.formatting import DAY, MINUTE
+from model.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
+from pages.community.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
 
 
 @pytest.fixture

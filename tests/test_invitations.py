@@ -6,11 +6,11 @@ import pytest
 from forms import parse, problems_of, sign_up, text_of
 
 from commands.invites import invite_record
-from identity.actors import COMMAND, Actor, NotAllowed
-from identity.invitations import EndedBefore, InviteActs
+from identity.acts.actors import COMMAND, Actor, NotAllowed
+from identity.acts.invitations import EndedBefore, InviteActs
+from model.kind import DAY_MS
+from model.records import ADMINISTRATOR, MODERATOR
 from storage.flat_files import disk
-from storage.kind import DAY_MS
-from storage.records import ADMINISTRATOR, MODERATOR
 
 PATH = "/admin/invitations"
 

@@ -1,7 +1,7 @@
 """The declarations of the kinds of records."""
 
-from storage.kinds import KINDS
-from storage.records import (
+from model.kinds import KINDS
+from model.records import (
     Client,
     Cover,
     FormerEmail,
@@ -14,7 +14,7 @@ from storage.records import (
     Suspension,
     User,
 )
-from storage.site_records import Invite, Message, Note
+from model.site_records import Invite, Message, Note
 
 GAME = {"game_url": "https://chess.example/", "listed": True}
 SAMPLES = {

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 from forms import ANOTHER, PASSWORD, from_address, is_signed_in, sign_up
 
-import pages.device
-import pages.players
-from identity import limits
+from identity.http import limits
+from pages.community import players
+from pages.entry import device
 
 QUARTER_HOUR, DAY = 900, 86_400  # seconds
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
@@ -117,8 +117,8 @@ def test_guests_have_a_limit_where_they_need_no_account(
     guest, ada, program, faults, monkeypatch, subtests
 ):
     """Members have none for the list. A code for a picture that is none is not counted."""
-    monkeypatch.setattr(pages.players, "GUEST_PAGES", 3)
-    monkeypatch.setattr(pages.device, "QR_CODES", 3)
+    monkeypatch.setattr(players, "GUEST_PAGES", 3)
+    monkeypatch.setattr(device, "QR_CODES", 3)
     for path, wrong in (
         ("/players?q=a", "/players/nobody"),
         ("/oauth/device/qr?user_code=BCDF-GHJK", "/oauth/device/qr?user_code=x"),

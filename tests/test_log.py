@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from forms import parse, problems_of, text_of
 
-from identity.audit_words import GROUPS, SENTENCES
+from identity.acts.audit_words import GROUPS, SENTENCES
+from model.records import ADMINISTRATOR, MODERATOR
 from storage.flat_files import disk
-from storage.records import ADMINISTRATOR, MODERATOR
 
 PATH = "/admin/log"
 ROOT = Path(__file__).parent.parent

@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from identity.look import DARK, LIGHT, contrast, parse_accent, read_look, shade
-from identity.passwords import hash_password
-from pages.files import STATIC
-from pages.proof import PROOF_AGE
-from storage.errors import InvalidField
-from storage.kinds import LOGOS
-from storage.records import ADMINISTRATOR, MODERATOR, Suspension
+from identity.access.passwords import hash_password
+from identity.acts.look import DARK, LIGHT, contrast, parse_accent, read_look, shade
+from model.errors import InvalidField
+from model.kinds import LOGOS
+from model.records import ADMINISTRATOR, MODERATOR, Suspension
+from pages.kit.files import STATIC
+from pages.kit.proof import PROOF_AGE
 
 PATH = "/admin/look"
 COLOUR = re.compile(r"--([a-z-]+): (#[0-9a-f]{6})")
@@ -239,7 +239,7 @@ def test_logo_that_is_not_set_is_removed(store, boss, monkeypatch):
     page = upload(boss, png(), seen=0)
     assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
     assert store.records(LOGOS).ids() == []
-    monkeypatch.setattr("identity.actors.MODERATORS_ACTS_AN_HOUR", 1)
+    monkeypatch.setattr("identity.acts.actors.MODERATORS_ACTS_AN_HOUR", 1)
     assert upload(boss, png(), seen=read_look(store).changed).status_code == 429
     assert store.records(LOGOS).ids() == []
 

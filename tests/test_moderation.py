@@ -1,4 +1,4 @@
-"""The forms of moderators and administrators: `pages.moderation`.
+"""The forms of moderators and administrators: `pages.community.moderation`.
 
 tests/test_accounts.py has the rights of each act.
 """
@@ -10,10 +10,10 @@ import pytest
 from conftest import PASSWORD
 from forms import problems_of, save, text_of, value_of
 
-from identity.formatting import DAY
-from identity.passwords import hash_password
-from storage.pictures import generate_picture
-from storage.records import Suspension, User
+from identity.access.passwords import hash_password
+from identity.site.formatting import DAY
+from images.pictures import generate_picture
+from model.records import Suspension, User
 
 # Each act: the path below the profile, the form, and its name in the audit log
 ACTS = {

@@ -8,8 +8,8 @@ import pytest
 from test_command import Installation
 
 from commands.nightly import days_kept
-from storage.kinds import STATES
-from storage.records import now_ms
+from model.kinds import STATES
+from model.records import now_ms
 
 DAY = datetime.timedelta(days=1)
 
@@ -101,7 +101,7 @@ def test_backup_that_fails_removes_nothing(installation, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("storage.archive.tarfile.open", fail)
+    monkeypatch.setattr("storage.whole.archive.tarfile.open", fail)
     before = archives(installation)
     assert "No space left" in backup(installation, status=1).stderr
     assert archives(installation) == before

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from forms import hidden_field, parse
 
-from identity import links
-from identity.claims import GROUPS_IN_TOKEN
-from identity.openid import BadHint, read_hint
-from identity.openid_keys import add_key, published_keys, rotate_openid_keys, signing_key
-from identity.settings import ROOT, SettingError, read_settings
-from storage.records import now_ms
+from identity.access import links
+from identity.oauth.claims import GROUPS_IN_TOKEN
+from identity.oauth.openid import BadHint, read_hint
+from identity.oauth.openid_keys import add_key, published_keys, rotate_openid_keys, signing_key
+from identity.site.settings import ROOT, SettingError, read_settings
+from model.records import now_ms
 
 CALLBACK = "https://forum.example/callback"
 DAY = 86_400  # seconds

@@ -6,18 +6,18 @@ import pytest
 from conftest import on_each_backend
 from forms import parse, text_of
 
-from identity import statistics
-from identity.actors import Actor
-from identity.apps import AppActs
-from identity.formatting import format_age
-from identity.outbox import MAIL, new_message
-from identity.proxies import PlainAddress, check_proxies, note_unreadable
-from identity.reports import ReportActs
-from identity.statistics import Numbers, count_numbers, note_backup, read_numbers
-from storage.kind import DAY_MS
-from storage.kinds import OUTBOX, STATES
-from storage.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
-from storage.site_records import State
+from identity.acts.actors import Actor
+from identity.acts.apps import AppActs
+from identity.acts.reports import ReportActs
+from identity.http.proxies import PlainAddress, check_proxies, note_unreadable
+from identity.messages.outbox import MAIL, new_message
+from identity.site import statistics
+from identity.site.formatting import format_age
+from identity.site.statistics import Numbers, count_numbers, note_backup, read_numbers
+from model.kind import DAY_MS
+from model.kinds import OUTBOX, STATES
+from model.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
+from model.site_records import State
 
 PATH = "/admin"
 

@@ -14,8 +14,8 @@ from forms import parse
 from PIL import Image
 from werkzeug.test import TestResponse
 
-from identity.limits import ATTEMPTS_PER_NAME, client_address
-from identity.settings import ROOT
+from identity.http.limits import ATTEMPTS_PER_NAME, client_address
+from identity.site.settings import ROOT
 from serving.access_log import access_line
 
 PAGE_LIMIT = 64 * 1024  # bytes of a form

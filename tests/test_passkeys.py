@@ -26,18 +26,18 @@ from conftest import PASSWORD, Browser, Program, on_each_backend
 from fido2 import cbor
 from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
 
-from identity import passkeys, passwords
-from identity.actors import Actor
-from identity.limits import ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_NAME
-from identity.links import issue_sign_in_link
-from identity.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
-from identity.passwords import hash_password
-from identity.recovery import CODES, RecoveryActs, count_codes
-from pages.proof import PROOF_AGE
-from storage.archive import backup, restore
-from storage.copying import copy
-from storage.kinds import PASSKEYS, RECOVERY_CODES
-from storage.records import Passkey, Suspension
+from identity.access import passkeys, passwords
+from identity.access.links import issue_sign_in_link
+from identity.access.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
+from identity.access.passwords import hash_password
+from identity.access.recovery_codes import CODES, RecoveryActs, count_codes
+from identity.acts.actors import Actor
+from identity.http.limits import ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_NAME
+from model.kinds import PASSKEYS, RECOVERY_CODES
+from model.records import Passkey, Suspension
+from pages.kit.proof import PROOF_AGE
+from storage.whole.archive import backup, restore
+from storage.whole.copying import copy
 
 DAY = 86_400  # seconds
 POLICY = "Content-Security-Policy"

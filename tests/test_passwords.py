@@ -7,11 +7,11 @@ import pytest
 from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from identity import passwords
-from identity.limits import ATTEMPTS_PER_ADDRESS
-from identity.links import issue_sign_in_link
-from storage.records import Suspension
-from storage.rules import check_password
+from identity.access import passwords
+from identity.access.links import issue_sign_in_link
+from identity.http.limits import ATTEMPTS_PER_ADDRESS
+from model.records import Suspension
+from model.rules import check_password
 
 
 def open_link(browser, link: str):

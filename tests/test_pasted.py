@@ -1,16 +1,17 @@
-"""What people paste or type from paper: `identity.pasted`, and the pages that use it."""
+"""What people paste or type from paper: `identity.access.pasted`, and the pages that use it."""
 
 from urllib.parse import quote
 
 from conftest import PASSWORD
 from forms import sign_up
 
-from identity import device, links
-from identity.actors import Actor
-from identity.pasted import find_code, find_secret
-from identity.recovery import RecoveryActs
-from identity.sessions import local_address
-from storage.records import ADMINISTRATOR
+from identity.access import links
+from identity.access.pasted import find_code, find_secret
+from identity.access.recovery_codes import RecoveryActs
+from identity.access.sessions import local_address
+from identity.acts.actors import Actor
+from identity.oauth import device
+from model.records import ADMINISTRATOR
 
 # What chats, letters and keyboards put around a link, or another text.
 AROUND = [

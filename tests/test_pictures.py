@@ -6,10 +6,10 @@ from email.utils import formatdate, parsedate_to_datetime
 import pytest
 from PIL import Image
 
-from pages import files
-from storage import pictures
-from storage.pictures import generate_picture
-from storage.records import PICTURE_SIZES, User
+from images import pictures
+from images.pictures import generate_picture
+from model.records import PICTURE_SIZES, User
+from pages.kit import files
 
 
 @pytest.fixture

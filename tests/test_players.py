@@ -1,4 +1,4 @@
-"""The list of players, and their public profiles: `pages.players`."""
+"""The list of players, and their public profiles: `pages.community.players`."""
 
 import html
 import time
@@ -7,10 +7,10 @@ import pytest
 from conftest import PASSWORD
 from forms import parse, text_of
 
-from identity.formatting import DAY, HOUR, MINUTE, format_duration
-from identity.passwords import hash_password
-from pages.players import PLAYERS_READ, PLAYERS_SHOWN, link_addresses
-from storage.records import ADMINISTRATOR, MODERATOR, Grant, Suspension, User, now_ms
+from identity.access.passwords import hash_password
+from identity.site.formatting import DAY, HOUR, MINUTE, format_duration
+from model.records import ADMINISTRATOR, MODERATOR, Grant, Suspension, User, now_ms
+from pages.community.players import PLAYERS_READ, PLAYERS_SHOWN, link_addresses
 
 UNFINDABLE = (
     *("x" * 10_000, "a" * 121, "ё" * 61, "%", "_", "*", "@", "ada@example.org", "ada＠example.org"),

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from conftest import Browser, all_clients
 from forms import parse, problems_of
 
-from identity.programs import BLOCK, find_pages, program_of, read_page, split_settings
-from identity.settings import ROOT
+from identity.oauth.programs import BLOCK, find_pages, program_of, read_page, split_settings
+from identity.site.settings import ROOT
 from identity_admin import identity_server_command
-from storage.records import Client
-from storage.rules import check_redirect_uris
+from model.records import Client
+from model.rules import check_redirect_uris
 
 APPS = Path(ROOT, "docs", "apps")
 SITE, FORUM = "https://id.site.test", "https://forum.site.test/talk"

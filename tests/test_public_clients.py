@@ -9,7 +9,7 @@ import pytest
 from conftest import Program
 from test_token import CHALLENGE, S256, VERIFIER, basic
 
-from identity.oauth import destination_of
+from identity.oauth.terms import destination_of
 
 CALLBACK = "https://space.example/callback"
 LOOPBACK = "http://127.0.0.1/callback"

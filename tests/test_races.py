@@ -13,12 +13,13 @@ import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up
 from waiting import PATIENCE
 
-from identity import limits, passwords
-from identity.accounts import Acts
-from identity.actors import Actor
-from identity.links import issue_first_account_link
-from storage.errors import LastAdministrator
-from storage.records import ADMINISTRATOR, MODERATOR, PLAYER
+from identity.access import passwords
+from identity.access.links import issue_first_account_link
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor
+from identity.http import limits
+from model.errors import LastAdministrator
+from model.records import ADMINISTRATOR, MODERATOR, PLAYER
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def meet_before_saving(monkeypatch) -> None:
         meeting.wait(timeout=PATIENCE)
         return passwords.hash_password(password)
 
-    for module in ("security", "sign_up"):
+    for module in ("account.security", "entry.sign_up"):
         monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 
 import identity_server
-from identity import authorization, clients, grants, signing, stamps
-from identity.settings import SETTINGS
+from identity.http import signing, stamps
+from identity.oauth import authorization, clients, grants
+from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
-from storage import records
+from model import records
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]

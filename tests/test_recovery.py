@@ -12,19 +12,19 @@ from conftest import PASSWORD, Browser
 from forms import hidden_field, parse, problems_of, text_of
 from mail_server import code_in, link_in, text_of_letter
 
-from identity import letters, links
-from identity.accounts import Acts
-from identity.actors import COMMAND
-from identity.mail import Mail
-from identity.outbox import MAIL, Sender, new_message
-from identity.passwords import hash_password
-from identity.settings import SETTINGS
+from identity.access import letters, links
+from identity.access.passwords import hash_password
+from identity.acts.accounts import Acts
+from identity.acts.actors import COMMAND
+from identity.messages.mail import Mail
+from identity.messages.outbox import MAIL, Sender, new_message
+from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
-from pages import recovery
-from pages.proof import PROOF_AGE
-from storage.errors import EmailTaken, StorageFailed
-from storage.kinds import OUTBOX, PASSKEYS, waiting_queues
-from storage.records import ADMINISTRATOR, MODERATOR, Suspension, User
+from model.errors import EmailTaken, StorageFailed
+from model.kinds import OUTBOX, PASSKEYS, waiting_queues
+from model.records import ADMINISTRATOR, MODERATOR, Suspension, User
+from pages.entry import recovery
+from pages.kit.proof import PROOF_AGE
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
@@ -80,7 +80,7 @@ def set_password(browser, **fields: str):
 
 
 def has_password(store, user, password: str) -> bool:
-    from identity.passwords import verify_password
+    from identity.access.passwords import verify_password
 
     return verify_password(store.users.read(user.id).password_hash, password)
 

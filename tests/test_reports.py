@@ -1,4 +1,4 @@
-"""Reports of players and games: `identity.reports` and `pages.reports`."""
+"""Reports of players and games: `identity.acts.reports` and `pages.community.reports`."""
 
 import contextlib
 import dataclasses
@@ -9,18 +9,18 @@ import pytest
 from conftest import PASSWORD, on_each_backend
 from forms import parse, problems_of, race
 
-from identity import reports
-from identity.accounts import Acts
-from identity.actors import Actor, NotAllowed
-from identity.passwords import hash_password
-from identity.reports import REPORTS_A_DAY, AnsweredBefore, ReportActs, count_waiting, shown_to
-from pages.overview import REPORTS_SHOWN
-from pages.reports import OTHERS_SHOWN
-from storage.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
-from storage.kind import DAY_MS
-from storage.kinds import REPORTS, about
-from storage.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, User, now_ms
-from storage.rules import REPORT_REASONS
+from identity.access.passwords import hash_password
+from identity.acts import reports
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor, NotAllowed
+from identity.acts.reports import REPORTS_A_DAY, AnsweredBefore, ReportActs, count_waiting, shown_to
+from model.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
+from model.kind import DAY_MS
+from model.kinds import REPORTS, about
+from model.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, User, now_ms
+from model.rules import REPORT_REASONS
+from pages.admin.overview import REPORTS_SHOWN
+from pages.community.reports import OTHERS_SHOWN
 
 GAME = "https://game.example/"
 LONG_NAME = "Donaudampfschifffahrtskapitaen"

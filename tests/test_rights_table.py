@@ -9,14 +9,14 @@ from conftest import PASSWORD
 from forms import parse, problems_of
 from werkzeug.datastructures import MultiDict
 
-from identity.actors import Actor
-from identity.look import read_look
-from identity.reports import ReportActs
-from pages.proof import PROOF_AGE
-from storage.kinds import NOTES, REPORTS, WEBHOOKS
-from storage.records import Suspension, now_ms
+from identity.acts.actors import Actor
+from identity.acts.look import read_look
+from identity.acts.reports import ReportActs
+from model.kinds import NOTES, REPORTS, WEBHOOKS
+from model.records import Suspension, now_ms
+from model.site_records import Note, Webhook
+from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
-from storage.site_records import Note, Webhook
 
 PAGE = Path(__file__).parent.parent / "docs" / "administrator.md"
 USER, APP, CHAT = "/users/<user_id>", "/developer/<client_id>", "/admin/chat"

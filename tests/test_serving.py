@@ -10,7 +10,7 @@ import granian
 import pytest
 from gunicorn.config import Config
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 from serving import granian_server, gunicorn_config
 from serving.granian_requests import MOST_OF_A_BODY, read_rest
 from serving.internals import require_internals

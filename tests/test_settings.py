@@ -7,7 +7,7 @@ import sys
 import pytest
 from waiting import PATIENCE
 
-from identity.settings import ROOT, SETTINGS, SettingError, read_settings
+from identity.site.settings import ROOT, SETTINGS, SettingError, read_settings
 from identity_server import create_app
 
 pytestmark = pytest.mark.usefixtures("environment")

@@ -4,7 +4,7 @@ import pytest
 from flask import Flask
 from shared_apps import SharedApps
 
-from storage.records import PLAYER
+from model.records import PLAYER
 
 
 @pytest.fixture

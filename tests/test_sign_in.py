@@ -1,4 +1,4 @@
-"""Sign-in, sign-out and sessions: `identity.sessions`, `identity.passwords`.
+"""Sign-in, sign-out and sessions: `identity.access.sessions`, `identity.access.passwords`.
 
 test_limits.py and test_busy.py test the limits.
 """
@@ -13,11 +13,11 @@ from conftest import PASSWORD
 from forms import hidden_field, parse
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from identity import passwords
-from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
-from pages.forms import NO_COOKIES
-from storage.records import Suspension, now_ms
-from storage.rules import check_hash_format
+from identity.access import passwords
+from identity.access.passwords import NOBODYS_HASH, PASSWORD_METHOD
+from model.records import Suspension, now_ms
+from model.rules import check_hash_format
+from pages.kit.forms import NO_COOKIES
 
 REAL_METHOD = "scrypt:32768:8:3"
 FOURTEEN_DAYS = 14 * 86400  # seconds

@@ -1,4 +1,4 @@
-"""Sign-up: the form, invitations, the first account: `pages.sign_up`.
+"""Sign-up: the form, invitations, the first account: `pages.entry.sign_up`.
 
 test_limits.py has its limits.
 """
@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 from forms import PASSWORD, hidden_field, is_signed_in, parse, problems_of, sign_up, value_of
 
-from identity.formatting import DATE_AND_TIME, format_time
-from identity.limits import EMAIL_QUESTIONS
-from identity.links import issue_first_account_link
-from pages.forms import EMAIL_AS_NAME
+from identity.access.links import issue_first_account_link
+from identity.http.limits import EMAIL_QUESTIONS
+from identity.site.formatting import DATE_AND_TIME, format_time
+from pages.kit.forms import EMAIL_AS_NAME
 
 DAY = 86_400  # seconds
 

@@ -9,8 +9,8 @@ import string
 import pytest
 from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 
-from identity.signing import ShortTextSerializer
-from storage.records import CLOCK_TOLERANCE
+from identity.http.signing import ShortTextSerializer
+from model.records import CLOCK_TOLERANCE
 
 KEYS = [b"an old key", b"a new key"]
 OPTIONS = {"key_derivation": "none", "digest_method": hashlib.sha256}

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from conftest import PASSWORD, Browser, Program
 
-from identity.passwords import hash_password
-from storage.records import ADMINISTRATOR, MODERATOR, Grant, sha256
+from identity.access.passwords import hash_password
+from model.records import ADMINISTRATOR, MODERATOR, Grant, sha256
 
 CALLBACK = "https://forum.example/callback"
 SITE = "http://localhost"

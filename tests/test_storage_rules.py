@@ -9,13 +9,13 @@ from urllib.parse import SplitResult, urlsplit
 
 import pytest
 
-from identity.look import check_welcome
-from identity.settings import SettingError, read_settings
-from storage.addresses import ascii_email, check_email, login_key, normal_email
-from storage.client_rules import check_new_uris
-from storage.names import CONFUSABLES, check_client_name, check_name, normal_name, unique_key
-from storage.records import Client
-from storage.rules import (
+from identity.acts.look import check_welcome
+from identity.site.settings import SettingError, read_settings
+from model.addresses import ascii_email, check_email, login_key, normal_email
+from model.client_rules import check_new_uris
+from model.names import CONFUSABLES, check_client_name, check_name, normal_name, unique_key
+from model.records import Client
+from model.rules import (
     COMMON_LENGTH,
     COMMON_PASSWORDS,
     check_bio,
@@ -27,7 +27,7 @@ from storage.rules import (
     check_redirect_uri,
     check_report_text,
 )
-from storage.texts import CONTROL, HIDDEN, drop_hidden
+from model.texts import CONTROL, HIDDEN, drop_hidden
 
 
 def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
@@ -553,7 +553,7 @@ def split_leniently(url: str) -> SplitResult:
 @pytest.mark.parametrize("split", [urlsplit, split_leniently])
 def test_redirect_uri_with_a_bad_ipv6_address_is_refused(monkeypatch, subtests, split):
     """On every version of Python; the reason may be either of two."""
-    monkeypatch.setattr("storage.rules.urlsplit", split)
+    monkeypatch.setattr("model.rules.urlsplit", split)
     assert check_redirect_uri("https://[2001:db8::1]:8443/cb") is None
     for uri in [
         *("https://[::1]x/", "https://x[::1]/", "https://[::1/", "https://::1]/", "https://[]/"),

@@ -10,14 +10,14 @@ from conftest import Browser, Program
 from forms import hidden_field, parse, problems_of
 from werkzeug.test import TestResponse
 
-import identity.device
+import identity.oauth.device
 import identity_server
-from identity.clients import CLIENT_FAILURES, DEVICE_GRANT
-from identity.device import REQUESTS
-from identity.oauth import code_challenge_of
-from pages.device import NOT_YOURS
-from pages.tester import NO_CODE, NOT_OURS, TEST_MAX_AGE
-from storage.records import ADMINISTRATOR
+from identity.oauth.clients import CLIENT_FAILURES, DEVICE_GRANT
+from identity.oauth.device import REQUESTS
+from identity.oauth.terms import code_challenge_of
+from model.records import ADMINISTRATOR
+from pages.developer.tester import NO_CODE, NOT_OURS, TEST_MAX_AGE
+from pages.entry.device import NOT_YOURS
 
 CALLBACK = "https://space.example/callback"
 PKCE = {"code_challenge": code_challenge_of("v" * 43), "code_challenge_method": "S256"}
@@ -451,7 +451,7 @@ class DeviceTryPage(TryPage):
 @pytest.fixture
 def device_tester(store, adas_browser, ada, anyone, monkeypatch) -> DeviceTryPage:
     """A tester for an app for devices alone. No poll comes too early."""
-    monkeypatch.setattr(identity.device, "is_early_poll", lambda device_id: False)
+    monkeypatch.setattr(identity.oauth.device, "is_early_poll", lambda device_id: False)
     fields = {"public": True, "device": True}
     client, _ = store.clients.register("Console", [], ada.id, **fields)
     return DeviceTryPage(adas_browser, Program(anyone, client.id, None, CALLBACK))
@@ -490,7 +490,7 @@ def test_device_tester_signs_in_and_shows_every_message(device_tester, scope):
 
 
 def test_early_poll_of_a_test_is_explained(device_tester, monkeypatch):
-    monkeypatch.setattr(identity.device, "is_early_poll", lambda device_id: True)
+    monkeypatch.setattr(identity.oauth.device, "is_early_poll", lambda device_id: True)
     device_tester.start()
     page = device_tester.poll()
     assert (page.status_code, "You asked again within the interval." in page.text) == (200, True)
@@ -534,7 +534,10 @@ def test_nobody_else_answers_a_test(device_tester, store, ada, bob, open_browser
     page = device_tester.answer(user_code, browser=browser)
     assert (page.status_code, problems_of(page)) == (403, {"form": NOT_YOURS})
     assert device_tester.answer(user_code).status_code == 303
-    sent = {"headers": {identity.device.TESTER: str(bob.id)}, "query_string": "identity.tester=2"}
+    sent = {
+        "headers": {identity.oauth.device.TESTER: str(bob.id)},
+        "query_string": "identity.tester=2",
+    }
     anyone = device_tester.program.http
     started = anyone.post("/oauth/device", data={"client_id": device_tester.program.id}, **sent)
     assert device_tester.answer(started.json["user_code"]).status_code == 303

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import on_each_backend
 
-from identity.clients import FORM_TYPE
-from identity.oauth import InvalidRequest
-from identity.server_addresses import normal_address
-from identity.settings import ROOT
-from storage.records import MODERATOR, Suspension, now_ms
+from identity.oauth.clients import FORM_TYPE
+from identity.oauth.server_addresses import normal_address
+from identity.oauth.terms import InvalidRequest
+from identity.site.settings import ROOT
+from model.records import MODERATOR, Suspension, now_ms
 
 SERVER = "play.example.org:30000"
 NONCE = "f3a0"

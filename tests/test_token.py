@@ -15,9 +15,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from identity.clients import CLIENT_FAILURES
+from identity.oauth.clients import CLIENT_FAILURES
 from identity_server import issue_access_token
-from storage.records import AuthorizationCode, Suspension
+from model.records import AuthorizationCode, Suspension
 
 TOKEN = "/api/oauth/token"
 FORM = "application/x-www-form-urlencoded"

@@ -1,4 +1,4 @@
-"""Export and import: `storage.transfer`, and the commands."""
+"""Export and import: `storage.whole.transfer`, and the commands."""
 
 import io
 import json
@@ -16,15 +16,15 @@ from PIL import Image
 from test_command import Installation
 from werkzeug.security import generate_password_hash
 
-from identity import links, passwords
-from identity.claims import public_profile
+from identity.access import links, passwords
+from identity.oauth.claims import public_profile
+from model.errors import BadFile, BadInstallation
+from model.names import NAME_RULE
+from model.records import PICTURE_SIZES, Suspension, User, now_ms
 from storage import Storage
-from storage.errors import BadFile, BadInstallation
 from storage.maintenance import ignore
-from storage.names import NAME_RULE
-from storage.player_lines import FIELDS, write_line
-from storage.records import PICTURE_SIZES, Suspension, User, now_ms
-from storage.transfer import ImportResult, export_users, import_users
+from storage.whole.player_lines import FIELDS, write_line
+from storage.whole.transfer import ImportResult, export_users, import_users
 
 ADA = {"id": 70, "name": "Ada", "email": "ada@example.org"}
 

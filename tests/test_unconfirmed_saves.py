@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from conftest import PASSWORD
 
-from storage.errors import SaveUnconfirmed, StorageFailed
+from model.errors import SaveUnconfirmed, StorageFailed
 
 CALLBACK = "https://game.example/cb"
 NEW_PASSWORD = {"new_password": "another horse battery"}

@@ -1,11 +1,11 @@
-"""A form that was sent after the session ended: `identity.unsent`, `pages.unsent`."""
+"""A form that was sent after the session ended: `identity.access.unsent`, `pages.kit.unsent`."""
 
 from conftest import FOREIGN_LINK
 from forms import parse, save
 from werkzeug.datastructures import MultiDict
 
-from identity.unsent import KEPT_FIELDS
-from storage.kinds import REPORTS
+from identity.access.unsent import KEPT_FIELDS
+from model.kinds import REPORTS
 
 SECRETS = (
     "password",

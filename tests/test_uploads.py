@@ -14,16 +14,10 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
-from storage.errors import (
-    BrokenPicture,
-    DecoderNotStarted,
-    NotAPicture,
-    TooManyBytes,
-    TooManyPixels,
-)
-from storage.maintenance import webp_size
-from storage.pictures import MAX_BYTES, SIZES, make_picture, read_centre
-from storage.records import PICTURE_SIZES
+from images.pictures import MAX_BYTES, SIZES, make_picture, read_centre
+from model.errors import BrokenPicture, DecoderNotStarted, NotAPicture, TooManyBytes, TooManyPixels
+from model.records import PICTURE_SIZES
+from model.soundness import webp_size
 
 ROOT = Path(__file__).parent.parent
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
@@ -583,8 +577,8 @@ def work():
 upload = sys.stdin.buffer.read()
 results = []
 before = memory("VmRSS")
-from storage.errors import PictureRefused
-from storage.pictures import make_picture
+from model.errors import PictureRefused
+from images.pictures import make_picture
 threads = [threading.Thread(target=work) for _ in range(int(sys.argv[1]))]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
@@ -656,7 +650,7 @@ def test_decompression_bomb_uses_little_memory(upload, result):
 
 def decode_with(limit: str, upload: bytes) -> subprocess.CompletedProcess:
     """Run the decoding process with one of its limits changed."""
-    program = f"from storage import pictures; pictures.{limit}; pictures.main()"
+    program = f"from images import pictures; pictures.{limit}; pictures.main()"
     return subprocess.run(
         [sys.executable, "-c", program], input=upload, cwd=ROOT, capture_output=True
     )
@@ -685,7 +679,7 @@ def test_decoder_fails_at_the_memory_limit():
 
 @pytest.mark.live
 def test_decoder_has_low_priority():
-    program = "import os; from storage import pictures; pictures.main(); print(os.nice(0))"
+    program = "import os; from images import pictures; pictures.main(); print(os.nice(0))"
     upload = encode(opaque(["R"]), "PNG")
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, input=upload, cwd=ROOT, capture_output=True)
@@ -713,7 +707,7 @@ def test_decoder_that_does_not_start_is_503(monkeypatch):
 
 UNDER_A_LIMIT = """
 import resource, sys
-from storage.pictures import make_picture
+from images.pictures import make_picture
 resource.setrlimit(resource.RLIMIT_AS, (400 * 2**20, 400 * 2**20))
 print(*make_picture(sys.stdin.buffer.read()))
 """

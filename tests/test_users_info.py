@@ -3,7 +3,7 @@
 test_api_calls.py has what the API calls have in common.
 """
 
-from storage.records import Suspension
+from model.records import Suspension
 
 
 def request_info(anyone, query: str):

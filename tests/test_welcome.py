@@ -1,4 +1,4 @@
-"""The steps after the sign-up: `pages.welcome`."""
+"""The steps after the sign-up: `pages.entry.welcome`."""
 
 import urllib.parse
 
@@ -7,8 +7,8 @@ from forms import hidden_field, is_signed_in, parse, problems_of, sign_up, text_
 from test_account_pictures import RED, REFUSED_UPLOADS
 from test_home import play, register_game
 
-from identity.sessions import local_address
-from storage.records import User
+from identity.access.sessions import local_address
+from model.records import User
 
 FORM_TYPE = "multipart/form-data; boundary=x"
 LOCAL = "/users/1?a=b&c=%22#d"

@@ -5,8 +5,8 @@ test_api_calls.py has what the API calls have in common.
 
 import pytest
 
-from identity.signing import serializer
-from storage.records import Suspension
+from identity.http.signing import serializer
+from model.records import Suspension
 
 INVALID_TOKEN = 'Bearer error="invalid_token"'
 INVALID_REQUEST = 'Bearer error="invalid_request"'

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 from benchmarks.population import PASSWORD, REDIRECT_URI
 from benchmarks.servers import BIND, Server, running_server
 from benchmarks.workload import Call
-from identity.passwords import hash_password
+from identity.access.passwords import hash_password
 
 FOLDER = Path(__file__).parent
 DRIVERS = {

@@ -22,11 +22,11 @@ import click
 from community import COMMUNITY, GAME_OWNER
 
 from commands.running import LOOPBACK, kept_port
-from identity.passwords import hash_password
-from identity.settings import RESOURCES, ROOT
+from identity.access.passwords import hash_password
+from identity.site.settings import RESOURCES, ROOT
+from images.pictures import make_picture
+from model.records import Client, now_ms
 from storage import Storage, mask_url, open_storage
-from storage.pictures import make_picture
-from storage.records import Client, now_ms
 
 SITE_NAME = "Five Friends"
 PASSWORD = "five friends play"

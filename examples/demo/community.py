@@ -27,7 +27,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Member:
-    """A player of the demo: fields of `storage.records.User`, and the best score in the game."""
+    """A player of the demo: fields of `model.records.User`, and the best score in the game."""
 
     name: str
     bio: str

@@ -5,13 +5,13 @@ import os
 import shutil
 from collections.abc import Set
 
-from storage import kinds
-from storage.errors import DamagedRecord, NotFound
+from model import kinds
+from model.errors import DamagedRecord, NotFound
+from model.kind import Index, Kind, Unique
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
-from storage.kind import Index, Kind, Unique
 
 REMOVED_KEYS = ("used_invites",)  # folders of keys that an earlier version had
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from shlex import quote
 
+from model.records import CLOCK_TOLERANCE
 from storage.files import user_name
 from storage.flat_files.layout import Layout
 from storage.maintenance import Advice
-from storage.records import CLOCK_TOLERANCE
 
 MIN_FREE_SPACE = 200 * 2**20  # bytes
 MIN_FREE_FILES = 10_000  # inodes: a player takes six

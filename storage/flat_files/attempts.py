@@ -10,14 +10,14 @@ import hmac
 import os
 import time
 
+from model.errors import TooManyAttempts
+from model.records import Attempt
 from storage.contract import ATTEMPTS_WINDOW, Attempts
-from storage.errors import TooManyAttempts
 from storage.files import raises_storage_errors
 from storage.flat_files.disk import locked
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
 from storage.flat_files.windows import make_window, window_of_now
-from storage.records import Attempt
 
 
 class AttemptFiles(Attempts):

@@ -9,6 +9,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from model.kind import Kind
+from model.kinds import HANDLES, OPENID_KEYS
+from model.records import now_ms
 from storage.contract import Storage
 from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
@@ -22,10 +25,7 @@ from storage.flat_files.leads import Leads
 from storage.flat_files.playing import PlayingFiles
 from storage.flat_files.record_files import HandleFiles, RecordFiles
 from storage.flat_files.users import UserFiles
-from storage.kind import Kind
-from storage.kinds import HANDLES, OPENID_KEYS
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.records import now_ms
 
 PROBE = 4096  # bytes: a full disk still makes empty files
 

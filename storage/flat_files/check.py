@@ -10,9 +10,9 @@ import functools
 import os
 import re
 
-from storage import kinds
+from model import kinds
+from model.errors import BadInstallation, NotFound, StorageFailed
 from storage.audit_lines import is_whole
-from storage.errors import BadInstallation, NotFound, StorageFailed
 from storage.flat_files import disk, problems
 from storage.flat_files.check_records import RecordCheck
 from storage.flat_files.keys import NO_KEY, KeyFile

@@ -12,8 +12,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from storage import kinds
-from storage.errors import DamagedRecord, NotFound, StorageError, StorageFailed
+from model import kinds
+from model.errors import DamagedRecord, NotFound, StorageError, StorageFailed
+from model.kind import SHORT_KEY, Index, Kind, Unique
+from model.kinds import USERS
+from model.records import PICTURE_SIZES, User
+from model.rules import PICTURE_FILE, SHA256, USER_ID, USER_IDS_END
+from model.soundness import check_picture, has_picture_time, problems_in_record
 from storage.flat_files import disk
 from storage.flat_files.entries import SAFE_NAME, Key, keys_of
 from storage.flat_files.layout import Lock
@@ -29,11 +34,7 @@ from storage.flat_files.problems import (
     remove,
 )
 from storage.flat_files.record_files import RecordFiles
-from storage.kind import SHORT_KEY, Index, Kind, Unique
-from storage.kinds import USERS
-from storage.maintenance import check_picture, has_picture_time, problems_in_record, remake_pictures
-from storage.records import PICTURE_SIZES, User
-from storage.rules import PICTURE_FILE, SHA256, USER_ID, USER_IDS_END
+from storage.maintenance import remake_pictures
 
 
 class RecordCheck:

@@ -9,13 +9,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from model.encoding import DECODER, build_record, encode, stored_fields
+from model.errors import CodeSpent, NoSuchCode
+from model.records import AuthorizationCode, sha256
 from storage.contract import Code, Codes
-from storage.encoding import DECODER, build_record, encode, stored_fields
-from storage.errors import CodeSpent, NoSuchCode
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
-from storage.records import AuthorizationCode, sha256
 
 WINDOW = 900  # seconds; a file is kept for one to two windows
 UNKNOWN = "this authorization code is unknown"

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from storage.encoding import decode_record, encode, stored_fields
-from storage.errors import NotFound, SaveUnconfirmed
+from model.encoding import decode_record, encode, stored_fields
+from model.errors import NotFound, SaveUnconfirmed
 from storage.files import (
     commit,
     confirm_in,

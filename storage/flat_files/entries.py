@@ -17,11 +17,11 @@ import re
 from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
-from storage.errors import DamagedRecord
+from model.errors import DamagedRecord
+from model.kind import SHORT_KEY, Index, Kind, Unique
+from model.records import sha256
 from storage.flat_files import disk, key_list
 from storage.flat_files.layout import Layout
-from storage.kind import SHORT_KEY, Index, Kind, Unique
-from storage.records import sha256
 
 SAFE_NAME = re.compile(r"[^./\x00][^/\x00]*")
 SAFE_NAME_BYTES = 200

@@ -10,11 +10,11 @@ import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
-from storage import kinds
-from storage.errors import DamagedRecord
+from model import kinds
+from model.errors import DamagedRecord
+from model.kind import Kind
 from storage.flat_files.entries import Entries
 from storage.flat_files.layout import Layout
-from storage.kind import Kind
 
 BATCH = 500  # records for the process at a time; it is started with the first full batch
 

@@ -3,8 +3,8 @@
 import contextlib
 import os
 
+from model.errors import BadInstallation, StorageFailed
 from storage.contract import KEYS_KEPT, Keys, new_key
-from storage.errors import BadInstallation, StorageFailed
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout

@@ -11,13 +11,13 @@ import threading
 import zlib
 from collections.abc import Iterator
 
-from storage import kinds
-from storage.errors import BadInstallation, NotFound
+from model import kinds
+from model.errors import BadInstallation, NotFound
+from model.kind import Kind
+from model.records import PICTURE_SIZES, picture_file_of
+from model.rules import PICTURE_FILE
 from storage.flat_files import key_list
 from storage.flat_files.disk import locked, make_folder, read_file, write_file
-from storage.kind import Kind
-from storage.records import PICTURE_SIZES, picture_file_of
-from storage.rules import PICTURE_FILE
 
 LAYOUT_VERSION = 1
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}")

@@ -10,10 +10,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from storage import kinds
+from model import kinds
+from model.encoding import encode, stored_fields
+from model.errors import BadInstallation, DamagedRecord
+from model.kind import Kind
+from model.kinds import USERS
+from model.records import User
 from storage.contract import new_key
-from storage.encoding import encode, stored_fields
-from storage.errors import BadInstallation, DamagedRecord
 from storage.files import confirm_in, translate_os_errors
 from storage.flat_files import disk, key_list
 from storage.flat_files.entries import Entries, keys_of
@@ -22,10 +25,7 @@ from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import STAGED, Layout
 from storage.flat_files.pictures import MODE
 from storage.flat_files.record_files import RecordFiles
-from storage.kind import Kind
-from storage.kinds import USERS
 from storage.maintenance import Load, Report
-from storage.records import User
 
 
 def staging_of(layout: Layout) -> Layout:

@@ -3,17 +3,18 @@
 import contextlib
 import os
 
+from model.errors import NoSuchPicture
+from model.kinds import USERS
+from model.records import User, now_ms
+from model.rules import PICTURE_FILE
+from model.soundness import needs_picture
 from storage.contract import Pictures
-from storage.errors import NoSuchPicture
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
-from storage.kinds import USERS
-from storage.maintenance import ignore, needs_picture
-from storage.records import User, now_ms
+from storage.maintenance import ignore
 from storage.repositories import Before, Images
-from storage.rules import PICTURE_FILE
 
 MODE = 0o644  # nginx reads pictures
 

@@ -9,11 +9,11 @@ import contextlib
 import itertools
 import os
 
+from model.rules import USER_ID
 from storage.contract import PLAYING_KEPT, PLAYING_LISTED, Playing
 from storage.files import raises_storage_errors
 from storage.flat_files.disk import temporary_beside
 from storage.flat_files.windows import make_window, window_of_now
-from storage.rules import USER_ID
 
 WINDOW = PLAYING_KEPT // 2  # seconds
 NO_NAME = "-"

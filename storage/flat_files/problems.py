@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from storage.errors import StorageError
+from model.errors import StorageError
 from storage.files import user_name
 from storage.flat_files.disk import translate_os_errors
 from storage.flat_files.layout import Layout, Lock

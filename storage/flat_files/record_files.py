@@ -8,16 +8,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
-from storage.encoding import build_record, record_as_dict
-from storage.errors import AlreadyThere, DamagedRecord, NotFound, SaveUnconfirmed, StorageError
+from model.encoding import build_record, record_as_dict
+from model.errors import AlreadyThere, DamagedRecord, NotFound, SaveUnconfirmed, StorageError
+from model.kind import Index, Kind, day_of
+from model.kinds import dependents_of
+from model.records import now_ms
 from storage.files import raises_storage_errors, storage_error_from, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
-from storage.kind import Index, Kind, day_of
-from storage.kinds import dependents_of
 from storage.maintenance import ignore
-from storage.records import now_ms
 from storage.repositories import (
     Before,
     Clients,

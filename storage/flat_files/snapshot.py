@@ -12,9 +12,14 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from storage import kinds
-from storage.encoding import decode_record
-from storage.errors import DamagedRecord, NoSuchPicture, NoSuchUser, NotFound, StorageFailed
+from model import kinds
+from model.encoding import decode_record
+from model.errors import DamagedRecord, NoSuchPicture, NoSuchUser, NotFound, StorageFailed
+from model.kind import Kind
+from model.kinds import USERS
+from model.records import User
+from model.rules import USER_ID, USER_IDS_END
+from model.soundness import check_picture, refuse_unusable
 from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
@@ -23,11 +28,7 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.load import remove_leftovers
 from storage.flat_files.pictures import will_be_generated
 from storage.flat_files.record_files import RecordFiles
-from storage.kind import Kind
-from storage.kinds import USERS
-from storage.maintenance import Progress, Report, Snapshot, Steps, check_picture, refuse_unusable
-from storage.records import User
-from storage.rules import USER_ID, USER_IDS_END
+from storage.maintenance import Progress, Report, Snapshot, Steps
 
 Spool = tuple[list, BinaryIO]  # ids, and a pickle of the content of each record
 

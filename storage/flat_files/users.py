@@ -5,8 +5,11 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from storage.encoding import encode, stored_fields
-from storage.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
+from model.encoding import encode, stored_fields
+from model.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
+from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
+from model.records import User
+from model.rules import USER_IDS_END
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
@@ -19,10 +22,7 @@ from storage.flat_files.record_files import (
     FormerNameFiles,
     RecordFiles,
 )
-from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
-from storage.records import User
 from storage.repositories import Before, Images, Invites
-from storage.rules import USER_IDS_END
 from storage.users import Users
 
 

@@ -8,8 +8,8 @@ machine.
 import contextlib
 from collections.abc import Iterator
 
+from model.errors import BadInstallation
 from storage import Storage
-from storage.errors import BadInstallation
 from storage.maintenance import Advice, Problem, Progress
 
 NO_PSYCOPG = "IDENTITY_STORAGE names a database, and psycopg is not installed"

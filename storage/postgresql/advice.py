@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from model.records import CLOCK_TOLERANCE
 from storage.maintenance import Advice
 from storage.postgresql.connections import DEFAULTS, storage_error
-from storage.records import CLOCK_TOLERANCE
 
 OLDEST_SERVER = 15
 POOLER_TRIES = 20  # a busy pooler may give two connections different server processes by chance

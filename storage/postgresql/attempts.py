@@ -7,10 +7,10 @@ import hmac
 import math
 import time
 
+from model.errors import TooManyAttempts
+from model.records import Attempt
 from storage.contract import ATTEMPTS_WINDOW, Attempts, Keys
-from storage.errors import TooManyAttempts
 from storage.postgresql.connections import Database
-from storage.records import Attempt
 
 CLEANING_INTERVAL = 60  # seconds
 # One statement: of racing attempts each sees the count that the one before has left.

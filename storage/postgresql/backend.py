@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from storage import kinds
+from model import kinds
+from model.kind import Kind
+from model.kinds import HANDLES, OPENID_KEYS
+from model.records import now_ms
 from storage.contract import Storage
-from storage.kind import Kind
-from storage.kinds import HANDLES, OPENID_KEYS
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.postgresql.attempts import AttemptTable
 from storage.postgresql.audit import AuditTable
@@ -16,7 +17,6 @@ from storage.postgresql.keys import KeyRow
 from storage.postgresql.playing import PlayingTable
 from storage.postgresql.record_table import HandleTable, RecordTable
 from storage.postgresql.users import UserTable
-from storage.records import now_ms
 
 CLAIM = 120_000  # milliseconds; longer than any message takes
 

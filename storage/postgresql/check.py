@@ -12,22 +12,16 @@ from typing import Any
 
 import psycopg
 
-from storage import kinds
+from model import kinds
+from model.errors import DamagedRecord, StorageError
+from model.kind import Index, Kind
+from model.kinds import USERS
+from model.records import PICTURE_SIZES, User
+from model.rules import USER_IDS_END
+from model.soundness import check_picture, has_picture_time, problems_in_record
 from storage.audit_lines import is_whole
 from storage.contract import new_key
-from storage.errors import DamagedRecord, StorageError
-from storage.kind import Index, Kind
-from storage.kinds import USERS
-from storage.maintenance import (
-    Problem,
-    Progress,
-    Steps,
-    check_picture,
-    has_picture_time,
-    ignore,
-    problems_in_record,
-    remake_pictures,
-)
+from storage.maintenance import Problem, Progress, Steps, ignore, remake_pictures
 from storage.postgresql.advice import check_database
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
@@ -41,8 +35,6 @@ from storage.postgresql.snapshot import (
     problems_with_pictures,
     stream,
 )
-from storage.records import PICTURE_SIZES, User
-from storage.rules import USER_IDS_END
 
 DELETED = """
 SELECT id, EXISTS (SELECT FROM users WHERE users.id = deleted_users.id) FROM deleted_users

@@ -10,11 +10,11 @@ import math
 import secrets
 import time
 
+from model.encoding import decode_record, stored_fields
+from model.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
+from model.records import AuthorizationCode, now_ms, sha256
 from storage.contract import Code, Codes
-from storage.encoding import decode_record, stored_fields
-from storage.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
 from storage.postgresql.connections import Database
-from storage.records import AuthorizationCode, now_ms, sha256
 
 KEPT = 900_000  # milliseconds: a second use is recognised for so long
 CLEANING_INTERVAL = 60  # seconds

@@ -23,10 +23,10 @@ from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from storage.errors import SaveUnconfirmed, StorageError, StorageFailed, StorageFull
+from model.errors import SaveUnconfirmed, StorageError, StorageFailed, StorageFull
+from model.records import now_ms
 from storage.postgresql.schema import error_of_constraint, prepare_database
 from storage.postgresql.watchdog import UNREACHABLE, Watchdog
-from storage.records import now_ms
 
 CALL_TIMEOUT = 3.0  # seconds: with what ends the call and tests the database, less than five
 TEST_TIMEOUT = 1.5  # seconds: for a call of the watchdog's test

@@ -1,7 +1,7 @@
 """The signing keys, in the row of the installation."""
 
+from model.errors import BadInstallation
 from storage.contract import KEYS_KEPT, Keys, new_key
-from storage.errors import BadInstallation
 from storage.postgresql.connections import Database
 
 NO_KEY = "the database has no signing key: restore a backup into an empty one"

@@ -12,18 +12,18 @@ from typing import Any
 import psycopg
 from psycopg.errors import UniqueViolation
 
-from storage import kinds
+from model import kinds
+from model.errors import BadInstallation, DamagedRecord
+from model.kind import Kind
+from model.kinds import USERS
+from model.records import User
 from storage.contract import new_key
-from storage.errors import BadInstallation, DamagedRecord
-from storage.kind import Kind
-from storage.kinds import USERS
 from storage.maintenance import Load, Report
 from storage.postgresql.connections import Database
 from storage.postgresql.keys import KeyRow
 from storage.postgresql.pictures import COLUMNS, row_of_pictures
 from storage.postgresql.record_table import columns_of, row_of
 from storage.postgresql.snapshot import archive_lock
-from storage.records import User
 
 MOST_LINES = 2**33  # of an audit log; its numbers are below those of the lines that are there
 BATCH = 2**22  # bytes, about: rows are sent when there are so many

@@ -1,14 +1,14 @@
 """Profile pictures as rows: what players uploaded. Others are generated when they are read."""
 
+from model.errors import NoSuchPicture
+from model.kinds import USERS
+from model.records import PICTURE_SIZES, User, now_ms
+from model.rules import PICTURE_FILE
 from storage.contract import Pictures
-from storage.errors import NoSuchPicture
-from storage.kinds import USERS
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database
 from storage.postgresql.record_table import RecordTable
-from storage.records import PICTURE_SIZES, User, now_ms
 from storage.repositories import Before, Images
-from storage.rules import PICTURE_FILE
 
 COLUMNS = ["user_id", "pfp_timestamp", "written", *PICTURE_SIZES]
 SAVE = (

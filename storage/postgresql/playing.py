@@ -3,9 +3,9 @@
 import math
 import time
 
+from model.records import now_ms
 from storage.contract import PLAYING_KEPT, PLAYING_LISTED, Playing
 from storage.postgresql.connections import Database
-from storage.records import now_ms
 
 CLEANING_INTERVAL = 60  # seconds
 

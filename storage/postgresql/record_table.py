@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from storage.encoding import decode_record, stored_fields
-from storage.errors import AlreadyThere, DamagedRecord
-from storage.kind import Kind, day_of
-from storage.kinds import dependents_of
+from model.encoding import decode_record, stored_fields
+from model.errors import AlreadyThere, DamagedRecord
+from model.kind import Kind, day_of
+from model.kinds import dependents_of
+from model.records import now_ms
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
-from storage.records import now_ms
 from storage.repositories import (
     Before,
     Clients,

@@ -16,11 +16,11 @@ table waits for neither the disk nor a standby.
 import contextlib
 from collections.abc import Callable, Iterator
 
-from storage import kinds
+from model import kinds
+from model.encoding import decode_record
+from model.errors import AlreadyThere, BadInstallation, DamagedRecord, StorageError
+from model.kind import Index, Kind, Unique
 from storage.contract import new_key
-from storage.encoding import decode_record
-from storage.errors import AlreadyThere, BadInstallation, DamagedRecord, StorageError
-from storage.kind import Index, Kind, Unique
 
 Execute = Callable[..., list[tuple]]
 

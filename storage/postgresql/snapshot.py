@@ -6,24 +6,17 @@ from typing import Any
 
 import psycopg
 
-from storage import kinds
-from storage.errors import DamagedRecord
-from storage.kind import Kind
-from storage.kinds import USERS
-from storage.maintenance import (
-    Progress,
-    Report,
-    Snapshot,
-    Steps,
-    check_picture,
-    ignore,
-    refuse_unusable,
-)
+from model import kinds
+from model.errors import DamagedRecord
+from model.kind import Kind
+from model.kinds import USERS
+from model.records import PICTURE_SIZES, User
+from model.rules import USER_IDS_END
+from model.soundness import check_picture, refuse_unusable
+from storage.maintenance import Progress, Report, Snapshot, Steps, ignore
 from storage.postgresql.connections import Database
 from storage.postgresql.record_table import columns_of, decode_row
 from storage.postgresql.schema import ARCHIVE_LOCK
-from storage.records import PICTURE_SIZES, User
-from storage.rules import USER_IDS_END
 
 # A transaction that does not see what others change meanwhile.
 ONE_STATE = "ISOLATION LEVEL REPEATABLE READ READ ONLY"

@@ -2,8 +2,10 @@
 
 from contextlib import AbstractContextManager
 
-from storage.errors import BadInstallation, InviteSpent
-from storage.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
+from model.errors import BadInstallation, InviteSpent
+from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
+from model.records import User
+from model.rules import USER_IDS_END
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
 from storage.postgresql.record_table import (
@@ -13,9 +15,7 @@ from storage.postgresql.record_table import (
     RecordTable,
 )
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
-from storage.records import User
 from storage.repositories import Before, Images, Invites
-from storage.rules import USER_IDS_END
 from storage.users import Users
 
 

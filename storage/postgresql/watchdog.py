@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from storage.errors import StorageFailed
+from model.errors import StorageFailed
 
 TEST_INTERVAL = 0.5  # seconds
 VERDICT_TIMEOUT = 0.5  # seconds: calls wait so long for the first test; mostly it takes a few ms

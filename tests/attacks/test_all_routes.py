@@ -12,18 +12,18 @@ from flask import Flask
 from forms import hidden_field
 
 import identity_server
-from identity.actors import Actor
-from identity.chat import find_webhook
-from identity.guards import MOST_STEPS
-from identity.look import read_look
-from identity.openid_keys import published_keys
-from identity.passwords import hash_password
-from identity.reports import ReportActs
-from identity.settings import ROOT
-from identity.stamps import OUT_OF_DATE, TOO_QUICK
-from storage.kinds import LOOKS, NOTES, OUTBOX, PASSKEYS, REPORTS, WEBHOOKS
-from storage.records import ADMINISTRATOR, Passkey
-from storage.site_records import Look, Message, Note, Webhook
+from identity.access.passwords import hash_password
+from identity.acts.actors import Actor
+from identity.acts.chat import find_webhook
+from identity.acts.look import read_look
+from identity.acts.reports import ReportActs
+from identity.http.stamps import OUT_OF_DATE, TOO_QUICK
+from identity.oauth.guards import MOST_STEPS
+from identity.oauth.openid_keys import published_keys
+from identity.site.settings import ROOT
+from model.kinds import LOOKS, NOTES, OUTBOX, PASSKEYS, REPORTS, WEBHOOKS
+from model.records import ADMINISTRATOR, Passkey
+from model.site_records import Look, Message, Note, Webhook
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 # Routes that read no cookie.

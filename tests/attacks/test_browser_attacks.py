@@ -23,7 +23,7 @@ from live.test_browser import (
 from playwright.sync_api import Page, Route, expect
 from waiting import wait_until
 
-from identity.stamps import TOO_QUICK
+from identity.http.stamps import TOO_QUICK
 from storage import Storage
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]

@@ -20,16 +20,15 @@ from PIL import Image
 from test_uploads import encode as encode_picture
 from test_uploads import exif, swapped_profile
 
-from identity.fast_path import parse_parameters
-from identity.oauth import InvalidRequest
-from identity.server_addresses import normal_address
-from storage import records, site_records
-from storage.encoding import build_record, encode, record_as_dict
-from storage.errors import DamagedRecord, NotFound, PictureRefused
-from storage.flat_files.disk import read_record
-from storage.kinds import LOGOS, LOOKS
-from storage.pictures import read_centre
-from storage.records import (
+from identity.http.fast_path import parse_parameters
+from identity.oauth.server_addresses import normal_address
+from identity.oauth.terms import InvalidRequest
+from images.pictures import read_centre
+from model import records, site_records
+from model.encoding import build_record, encode, record_as_dict
+from model.errors import DamagedRecord, NotFound, PictureRefused
+from model.kinds import LOGOS, LOOKS
+from model.records import (
     Attempt,
     AuthorizationCode,
     Client,
@@ -48,7 +47,8 @@ from storage.records import (
     Suspension,
     User,
 )
-from storage.site_records import Invite, Logo, Look, Message, Note, State, Webhook
+from model.site_records import Invite, Logo, Look, Message, Note, State, Webhook
+from storage.flat_files.disk import read_record
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B

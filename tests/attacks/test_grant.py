@@ -14,10 +14,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from identity import passwords
-from identity.links import is_first_account_invite, issue_first_account_link, issue_sign_in_link
-from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
-from storage.records import Client, Suspension
+from identity.access import passwords
+from identity.access.links import (
+    is_first_account_invite,
+    issue_first_account_link,
+    issue_sign_in_link,
+)
+from identity.access.passwords import NOBODYS_HASH, PASSWORD_METHOD
+from model.records import Client, Suspension
 
 # -- each signed value is valid for one purpose ---------------------------------------------------
 

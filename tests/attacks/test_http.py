@@ -17,10 +17,10 @@ from live.running import ANSWER_TIMEOUT, RunningServer, running_server
 from live.shared import start_once
 
 from benchmarks.servers import processor_time
-from identity.clients import CLIENT_FAILURES
-from identity.passwords import hash_password
+from identity.access.passwords import hash_password
+from identity.oauth.clients import CLIENT_FAILURES
+from model.records import AuthorizationCode, Grant, now_ms
 from serving.granian_server import MOST_OF_A_HEAD
-from storage.records import AuthorizationCode, Grant, now_ms
 
 FORM = "Content-Type: application/x-www-form-urlencoded"
 FOUR_MIB = 4 * 2**20

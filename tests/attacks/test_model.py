@@ -22,14 +22,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from identity import passwords
-from identity.accounts import SESSIONS_KEPT
-from identity.links import issue_first_account_link
+from identity.access import passwords
+from identity.access.links import issue_first_account_link
+from identity.acts.accounts import SESSIONS_KEPT
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
+from model.addresses import check_email, normal_email
+from model.names import check_name, normal_name, unique_key
 from storage import open_storage
-from storage.addresses import check_email, normal_email
 from storage.flat_files.check import check
-from storage.names import check_name, normal_name, unique_key
 
 NAMES = ["Grace", "GRACE", "Ｇrace", "Linus", "linus ", "Zoë", "zoe\u0308", "Zoe", "x", "Adа"]
 NAMES += ["Kat", "Mary", "Tim", "Ole"]  # nobody gets one that somebody gave up

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 from forms import hidden_field, is_signed_in, parse
 
-from identity.openid_keys import add_key, signing_key
-from identity.signing import decode_base64
-from storage.records import ADMINISTRATOR, MODERATOR, PLAYER, Grant, Suspension
+from identity.http.signing import decode_base64
+from identity.oauth.openid_keys import add_key, signing_key
+from model.records import ADMINISTRATOR, MODERATOR, PLAYER, Grant, Suspension
 
 BYE = "https://forum.example/bye?from=here"
 FRAME = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}

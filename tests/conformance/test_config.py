@@ -4,7 +4,7 @@ from authlib.oidc.discovery import OpenIDProviderMetadata
 from conftest import on_each_backend
 
 from conformance.relying_party import DISCOVERY, read_key
-from identity.clients import DEVICE_GRANT
+from identity.oauth.clients import DEVICE_GRANT
 
 pytestmark = on_each_backend
 

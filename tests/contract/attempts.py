@@ -3,8 +3,8 @@
 import pytest
 from conftest import begin_window
 
+from model.errors import TooManyAttempts
 from storage.contract import ATTEMPTS_WINDOW
-from storage.errors import TooManyAttempts
 
 from .base import Contract, together
 

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from model.errors import StorageError
+from model.names import unique_key
+from model.records import PICTURE_SIZES, AuthorizationCode, Client, DeviceRequest, User, sha256
 from storage import Storage
-from storage.errors import StorageError
-from storage.names import unique_key
-from storage.records import PICTURE_SIZES, AuthorizationCode, Client, DeviceRequest, User, sha256
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
 

@@ -6,19 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from storage import Storage, kinds, records
+from model import kinds, records
+from model.errors import InvalidField, TooManyAttempts
+from model.records import MODERATOR, PICTURE_SIZES, Grant, Notice, Session, Suspension, User, now_ms
+from storage import Storage
 from storage.audit_lines import decode_line, time_of
-from storage.errors import InvalidField, TooManyAttempts
-from storage.records import (
-    MODERATOR,
-    PICTURE_SIZES,
-    Grant,
-    Notice,
-    Session,
-    Suspension,
-    User,
-    now_ms,
-)
 
 from .base import PICTURE, Contract, edit, free_name
 

@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from storage import client_rules
-from storage.errors import InvalidField, NoSuchClient
-from storage.records import Client
+from model import client_rules
+from model.errors import InvalidField, NoSuchClient
+from model.records import Client
 
 from .base import Contract
 

@@ -5,8 +5,8 @@ import functools
 
 import pytest
 
-from storage.errors import CodeSpent, NoSuchCode
-from storage.records import AuthorizationCode, DeviceRequest, now_ms
+from model.errors import CodeSpent, NoSuchCode
+from model.records import AuthorizationCode, DeviceRequest, now_ms
 
 from .base import Contract, together
 

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from storage.errors import InviteSpent, NameTaken
-from storage.kind import DAY_MS
-from storage.records import now_ms, sha256
-from storage.site_records import Invite
+from model.errors import InviteSpent, NameTaken
+from model.kind import DAY_MS
+from model.records import now_ms, sha256
+from model.site_records import Invite
 
 RACERS = 8
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import pytest
 from backends import FLAT_FILES
 
-from storage import Storage, kinds
-from storage.archive import backup, restore
-from storage.copying import copy
-from storage.errors import AlreadyThere, InvalidField, KeyTaken, NotFound
-from storage.kind import DAY_MS, Index, Kind, Unique
-from storage.records import now_ms
+from model import kinds
+from model.errors import AlreadyThere, InvalidField, KeyTaken, NotFound
+from model.kind import DAY_MS, Index, Kind, Unique
+from model.records import now_ms
+from storage import Storage
 from storage.repositories import Records
+from storage.whole.archive import backup, restore
+from storage.whole.copying import copy
 
 from .base import ids_of, together
 

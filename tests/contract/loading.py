@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import pytest
 from cached_pictures import generate_picture
 
+from model.errors import BadInstallation, DamagedRecord, NoSuchUser
+from model.kind import DAY_MS
+from model.kinds import CLIENTS, FORMER_NAMES, INVITES
+from model.records import ADMINISTRATOR, Client, FormerName, Session, User, now_ms, sha256
+from model.site_records import Invite
 from storage import Storage
-from storage.errors import BadInstallation, DamagedRecord, NoSuchUser
-from storage.kind import DAY_MS
-from storage.kinds import CLIENTS, FORMER_NAMES, INVITES
 from storage.maintenance import Load
-from storage.records import ADMINISTRATOR, Client, FormerName, Session, User, now_ms, sha256
-from storage.site_records import Invite
 
 from .base import find_all, ids_of
 

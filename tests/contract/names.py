@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.errors import DamagedRecord, EmailTaken, NameKept, NameTaken
-from storage.kind import DAY_MS, day_of
-from storage.kinds import FORMER_NAMES
-from storage.names import unique_key
-from storage.records import User, sha256
+from model.errors import DamagedRecord, EmailTaken, NameKept, NameTaken
+from model.kind import DAY_MS, day_of
+from model.kinds import FORMER_NAMES
+from model.names import unique_key
+from model.records import User, sha256
 
 from .base import Contract, find_all, ids_of, together
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from storage.errors import DamagedRecord, NotFound
-from storage.records import Handle, OpenIdKey, User, now_ms
+from model.errors import DamagedRecord, NotFound
+from model.records import Handle, OpenIdKey, User, now_ms
 
 from .base import Contract, free_name, together
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from storage.errors import (
+from images.pictures import generate_picture
+from model.errors import (
     AlreadyThere,
     EmailTaken,
     IdTaken,
@@ -16,8 +17,7 @@ from storage.errors import (
     NoSuchUser,
     StorageError,
 )
-from storage.pictures import generate_picture
-from storage.records import (
+from model.records import (
     ADMINISTRATOR,
     MODERATOR,
     PICTURE_SIZES,

@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
+from model.kind import hour_of
+from model.records import now_ms
 from storage import open_storage
-from storage.kind import hour_of
-from storage.records import now_ms
 
 KILLED = """
 import os, signal, sys

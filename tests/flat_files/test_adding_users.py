@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from contract.base import free_name
 
-from storage.errors import EmailTaken, IdTaken, InviteSpent, NameTaken
+from model.errors import EmailTaken, IdTaken, InviteSpent, NameTaken
+from model.records import User
 from storage.flat_files import disk
-from storage.records import User
 
 
 @pytest.fixture

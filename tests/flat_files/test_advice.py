@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from test_command import Installation
 
-from identity.advice import check_environment
-from identity.settings import read_settings
+from identity.site.advice import check_environment
+from identity.site.settings import read_settings
+from model.records import CLOCK_TOLERANCE
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 from storage.maintenance import Advice
-from storage.records import CLOCK_TOLERANCE
 
 LOOPBACK = ("127.0.0.1", 8000)
 ALL = ("0.0.0.0", 8000)  # interfaces

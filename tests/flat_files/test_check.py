@@ -23,13 +23,13 @@ from click.testing import CliRunner
 
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
-from storage.archive import backup
-from storage.errors import BadInstallation, NoSuchPicture, StorageError
+from model.errors import BadInstallation, NoSuchPicture, StorageError
+from model.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, OpenIdKey, User, sha256
 from storage.flat_files import disk
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
 from storage.maintenance import Problem
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, OpenIdKey, User, sha256
+from storage.whole.archive import backup
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds

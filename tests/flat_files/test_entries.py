@@ -2,8 +2,8 @@
 
 import threading
 
+from model.kinds import USERS
 from storage.flat_files.entries import Entries
-from storage.kinds import USERS
 
 DAY = "020783"
 

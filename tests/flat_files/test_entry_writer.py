@@ -6,7 +6,7 @@ import shutil
 import pytest
 from contract.loading import ada, load_is_refused
 
-from storage.errors import DamagedRecord, StorageFailed
+from model.errors import DamagedRecord, StorageFailed
 from storage.flat_files import entry_writer
 from storage.flat_files.load import staging_of
 from storage.maintenance import Load

@@ -21,9 +21,7 @@ from conftest import begin_window
 from contract.base import PICTURE, edit, find_all, free_name
 from waiting import PATIENCE
 
-from storage import contract, open_storage
-from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT
-from storage.errors import (
+from model.errors import (
     BadInstallation,
     CodeSpent,
     DamagedRecord,
@@ -35,10 +33,8 @@ from storage.errors import (
     StorageFailed,
     TooManyAttempts,
 )
-from storage.flat_files import codes, disk
-from storage.flat_files.layout import LAYOUT_VERSION, STAGED
-from storage.kinds import KINDS
-from storage.records import (
+from model.kinds import KINDS
+from model.records import (
     ADMINISTRATOR,
     PICTURE_SIZES,
     AuthorizationCode,
@@ -47,7 +43,11 @@ from storage.records import (
     User,
     sha256,
 )
-from storage.rules import USER_ID, USER_IDS_END
+from model.rules import USER_ID, USER_IDS_END
+from storage import contract, open_storage
+from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT
+from storage.flat_files import codes, disk
+from storage.flat_files.layout import LAYOUT_VERSION, STAGED
 
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
 

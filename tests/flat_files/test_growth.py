@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from identity.accounts import Acts
-from identity.actors import Actor
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor
+from model.records import ADMINISTRATOR
 from storage import open_storage
-from storage.records import ADMINISTRATOR
 
 FOLDERS = ("users", "names", "emails", "deleted", "clients", "index", "audit", "audit.log")
 LISTINGS = {"os.listdir", "os.scandir"}

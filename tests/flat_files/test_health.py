@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import StorageFailed
+from model.errors import StorageFailed
 
 
 @pytest.mark.parametrize("part", ["users", "keys", "pictures"])

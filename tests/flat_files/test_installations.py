@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from identity.passwords import verify_password
-from storage import Storage, archive, open_storage
-from storage.errors import InviteSpent, NoSuchUser
-from storage.records import ADMINISTRATOR, sha256
+from identity.access.passwords import verify_password
+from model.errors import InviteSpent, NoSuchUser
+from model.records import ADMINISTRATOR, sha256
+from storage import Storage, open_storage
+from storage.whole import archive
 
 MADE = sorted((Path(__file__).parent.parent / "installations").glob("*.tar.gz"))
 ADA, BOB, CLEO, GONE, EMILE = 1, 2, 3, 4, 9  # ids; Cleo is suspended, and Gone is deleted

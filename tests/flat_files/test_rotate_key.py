@@ -7,9 +7,9 @@ from test_command import Installation
 from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
-from identity.accounts import Acts
-from identity.actors import COMMAND
-from storage.errors import StorageFailed
+from identity.acts.accounts import Acts
+from identity.acts.actors import COMMAND
+from model.errors import StorageFailed
 from storage.flat_files import keys as key_files
 
 

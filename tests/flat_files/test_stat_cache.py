@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.errors import StorageFailed
+from model.errors import StorageFailed
 from storage.flat_files import disk
 from storage.flat_files.disk import YOUNGEST_CACHED, StatCache, write_file
 

@@ -17,7 +17,7 @@ import pytest
 from programs import free_port
 from waiting import wait_until
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer, running_server
 from .shared import start_once

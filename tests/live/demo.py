@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from .running import COMMAND, STOP_TIMEOUT
 

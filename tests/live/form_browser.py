@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 import requests
 from bs4 import BeautifulSoup, Tag
 
-from identity.stamps import MINIMUM_AGE
+from identity.http.stamps import MINIMUM_AGE
 
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 

@@ -19,10 +19,12 @@ from programs import free_port
 from waiting import wait_until
 
 from commands.players import user_record
-from identity import accounts, passwords, signing
-from identity.settings import ROOT
+from identity.access import passwords
+from identity.acts import accounts
+from identity.http import signing
+from identity.site.settings import ROOT
+from model.records import Session, now_ms
 from storage import Storage, open_storage
-from storage.records import Session, now_ms
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from identity.actors import Actor
-from identity.reports import ReportActs
+from identity.acts.actors import Actor
+from identity.acts.reports import ReportActs
+from images.pictures import MAX_BYTES, generate_picture
+from model.kinds import REPORTS
+from model.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
+from model.rules import REPORT_LENGTH
 from storage import Storage
-from storage.kinds import REPORTS
-from storage.pictures import MAX_BYTES, generate_picture
-from storage.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
-from storage.rules import REPORT_LENGTH
 
 from .page_checks import check_page
 from .running import PASSWORD, RunningServer, running_server

@@ -9,7 +9,7 @@ import pytest
 import requests
 from test_uploads import flat_png
 
-from storage.pictures import MAX_BYTES
+from images.pictures import MAX_BYTES
 
 from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from identity.look import DARK, LIGHT, shade
-from storage.kinds import LOOKS, NOTES, OUTBOX, WEBHOOKS
-from storage.records import ADMINISTRATOR, Suspension, now_ms
-from storage.site_records import Look, Message, Note, Webhook
+from identity.acts.look import DARK, LIGHT, shade
+from model.kinds import LOOKS, NOTES, OUTBOX, WEBHOOKS
+from model.records import ADMINISTRATOR, Suspension, now_ms
+from model.site_records import Look, Message, Note, Webhook
 
 from .page_checks import check_page
 from .running import RunningServer, running_server

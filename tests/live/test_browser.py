@@ -20,8 +20,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from model.records import ADMINISTRATOR
 from storage import Storage
-from storage.records import ADMINISTRATOR
 
 from .page_checks import CHROMIUM, check_page, visible_boxes
 from .running import PASSWORD, RunningServer

@@ -8,12 +8,12 @@ import pytest
 import requests
 from waiting import wait_until
 
-from identity.claims import public_profile
-from identity.grants import issue_access_token
+from identity.oauth.claims import public_profile
+from identity.oauth.grants import issue_access_token
+from images.pictures import generate_picture
+from model.records import AuthorizationCode, Grant, Suspension, now_ms
 from storage import Storage
 from storage.flat_files.disk import YOUNGEST_CACHED
-from storage.pictures import generate_picture
-from storage.records import AuthorizationCode, Grant, Suspension, now_ms
 
 from .running import ANSWER_TIMEOUT, RunningServer, ask_each_worker
 

@@ -17,7 +17,7 @@ import pytest
 from programs import free_port
 from waiting import wait_until
 
-from storage.records import Grant, now_ms
+from model.records import Grant, now_ms
 
 from .form_browser import FormBrowser
 from .oauth_clients.driver import DriverSession

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Frame, Page, expect
 from waiting import wait_until
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 from storage import Storage
 
 from . import npm

@@ -10,8 +10,8 @@ from playwright.sync_api import Frame, Page, expect
 from programs import CLIENT_ID, GAME, ROOT, running
 from waiting import wait_until
 
+from model.records import Suspension
 from storage import open_storage
-from storage.records import Suspension
 
 from . import test_browser
 from .demo import EXAMPLE, Demo

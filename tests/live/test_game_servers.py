@@ -23,9 +23,9 @@ from waiting import PATIENCE, wait_until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from identity.settings import ROOT
-from identity.signing import serializer
-from identity.tickets import PURPOSE, TICKET_MAX_AGE
+from identity.http.signing import serializer
+from identity.oauth.tickets import PURPOSE, TICKET_MAX_AGE
+from identity.site.settings import ROOT
 
 from . import npm
 from .conftest import CALLBACK

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+from model.records import MODERATOR
 from storage import Storage
-from storage.records import MODERATOR
 
 from .page_checks import check_page
 from .running import PASSWORD, RunningServer, running_server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from . import npm
 

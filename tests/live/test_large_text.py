@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, Playwright, expect
 from waiting import wait_until
 
-from storage.records import ADMINISTRATOR
+from model.records import ADMINISTRATOR
 
 from . import test_browser
 from .page_checks import CHROMIUM, visible_boxes

@@ -12,11 +12,11 @@ from mail_server import MailServer, code_in, link_in, text_of_letter
 from waiting import wait_until
 
 from commands.running import SERVER_MODULES
-from identity.letter import Letter
-from identity.mail import compose
-from identity.outbox import MAIL, new_message
-from storage.kinds import OUTBOX, waiting_queues
-from storage.records import now_ms
+from identity.messages.letter import Letter
+from identity.messages.mail import compose
+from identity.messages.outbox import MAIL, new_message
+from model.kinds import OUTBOX, waiting_queues
+from model.records import now_ms
 
 from .running import ANSWER_TIMEOUT, RunningServer, running_server
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
 
 from commands.running import SERVER_MODULES
-from identity.metrics import FILE_SIZE
+from identity.http.metrics import FILE_SIZE
 
 from .running import running_server
 

@@ -24,11 +24,11 @@ from conftest import FOREIGN_LINK
 from programs import free_port
 from waiting import wait_until
 
-from identity.clients import CLIENT_FAILURES, TOKEN_BODY_LIMIT
-from identity.settings import ROOT
+from identity.oauth.clients import CLIENT_FAILURES, TOKEN_BODY_LIMIT
+from identity.site.settings import ROOT
 from identity_server import PAGE_BODY_LIMIT
+from images.pictures import generate_picture
 from storage import Storage
-from storage.pictures import generate_picture
 
 from . import behind_nginx
 from .behind_nginx import FORM, Answer, Nginx, Sender, ServerBehindNginx, send_http

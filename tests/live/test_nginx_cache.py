@@ -11,8 +11,8 @@ import pytest
 from programs import free_port
 from waiting import wait_until
 
+from images.pictures import generate_picture
 from storage import Storage
-from storage.pictures import generate_picture
 
 from . import behind_nginx
 from .behind_nginx import FORM, Nginx, Sender, ServerBehindNginx, send_http

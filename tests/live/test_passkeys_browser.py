@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
+from model.kinds import PASSKEYS
+from model.records import Passkey
 from storage import Storage
-from storage.kinds import PASSKEYS
-from storage.records import Passkey
 
 from .page_checks import check_page
 from .running import PASSWORD, RunningServer, running_server

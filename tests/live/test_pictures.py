@@ -11,7 +11,7 @@ from PIL import Image, ImageChops, ImageStat
 from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import Page, expect
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from .running import running_server
 from .test_browser import set_session_cookie

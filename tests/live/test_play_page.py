@@ -13,8 +13,8 @@ import requests
 from playwright.sync_api import Error, Frame, Page, expect
 from waiting import wait_until
 
+from model.records import ADMINISTRATOR, Client
 from storage import Storage
-from storage.records import ADMINISTRATOR, Client
 
 from .page_checks import (
     check_focus_without_ring,

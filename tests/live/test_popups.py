@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from .page_checks import check_page, drop_undelivered_messages
 from .running import RunningServer

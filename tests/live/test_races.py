@@ -15,8 +15,8 @@ import requests
 from PIL import Image
 from waiting import PATIENCE, wait_until
 
-from identity.limits import ATTEMPTS_PER_NAME
-from storage.records import PICTURE_SIZES, User
+from identity.http.limits import ATTEMPTS_PER_NAME
+from model.records import PICTURE_SIZES, User
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser

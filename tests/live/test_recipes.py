@@ -19,8 +19,8 @@ from programs import is_open, logging_program
 from waiting import wait_until
 
 from commands.running import kept_port
-from identity.settings import ROOT
-from identity.stamps import MINIMUM_AGE
+from identity.http.stamps import MINIMUM_AGE
+from identity.site.settings import ROOT
 from storage import Storage
 
 from . import npm

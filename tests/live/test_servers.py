@@ -26,7 +26,7 @@ from waiting import PATIENCE, wait_until
 
 from benchmarks.servers import processor_time
 from commands.running import SERVER_MODULES
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer, is_free, kill_group
 from .test_log import send_raw

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from postgresql_cluster import find_program
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 from .running import COMMAND
 

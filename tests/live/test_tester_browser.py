@@ -12,7 +12,7 @@ from forms import parse
 from playwright.sync_api import Page, expect
 from waiting import PATIENCE
 
-from storage.records import ADMINISTRATOR
+from model.records import ADMINISTRATOR
 
 from . import test_browser
 from .form_browser import FormBrowser

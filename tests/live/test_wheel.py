@@ -16,7 +16,7 @@ import requests
 from programs import free_port, is_open
 from waiting import PATIENCE, wait_until
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 
 pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
 CONSTRAINTS = Path(ROOT) / "constraints.txt"

@@ -12,12 +12,12 @@ import os
 import signal
 import sys
 
-from identity.actors import COMMAND
-from identity.apps import AppActs
+from identity.acts.actors import COMMAND
+from identity.acts.apps import AppActs
+from images.pictures import generate_picture
+from model.records import ADMINISTRATOR, COVER_SIZES, PLAYER, User
 from storage import Storage, open_storage
-from storage.pictures import generate_picture
 from storage.postgresql import connections
-from storage.records import ADMINISTRATOR, COVER_SIZES, PLAYER, User
 
 
 def demote(store: Storage, user_id: int) -> None:

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import requests
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
+from model.records import Grant
 from storage import Storage
-from storage.records import Grant
 
 SAVERS, PLAYERS = 4, 5  # threads that save, and the players of each
 ISSUERS = 6  # players

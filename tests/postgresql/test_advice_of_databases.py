@@ -14,7 +14,7 @@ from postgresql_cluster import USER, Cluster, accepts_connections, find_program,
 from programs import free_port
 from waiting import wait_until
 
-from storage.errors import SaveUnconfirmed
+from model.errors import SaveUnconfirmed
 from storage.postgresql import advice
 
 pytestmark = pytest.mark.postgresql

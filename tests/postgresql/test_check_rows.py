@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from cached_pictures import generate_picture
 
+from model.errors import BadInstallation
+from model.kind import DAY_MS
+from model.records import ADMINISTRATOR, PICTURE_SIZES, OpenIdKey, now_ms
+from model.rules import USER_IDS_END
+from model.site_records import Invite
 from storage import Storage
-from storage.errors import BadInstallation
-from storage.kind import DAY_MS
 from storage.maintenance import Problem
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, OpenIdKey, now_ms
-from storage.rules import USER_IDS_END
-from storage.site_records import Invite
 
 pytestmark = pytest.mark.postgresql
 ADA, BOB, CLEO = 1, 2, 3  # ids; Cleo is deleted

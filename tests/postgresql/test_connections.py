@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from waiting import wait_until
 
-from storage.errors import StorageFailed
+from model.errors import StorageFailed
 from storage.postgresql.connections import CALL_TIMEOUT, CANCEL_TIMEOUT, Database
 
 pytestmark = pytest.mark.postgresql

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
-from identity.actors import COMMAND
-from identity.apps import AppActs
-from identity.settings import ROOT
+from identity.acts.actors import COMMAND
+from identity.acts.apps import AppActs
+from identity.site.settings import ROOT
+from model.errors import NameKept, NameTaken
+from model.kinds import COVERS
+from model.records import ADMINISTRATOR, COVER_SIZES, PLAYER
 from storage import Storage
-from storage.errors import NameKept, NameTaken
-from storage.kinds import COVERS
-from storage.records import ADMINISTRATOR, COVER_SIZES, PLAYER
 
 from .killed_process import OPERATIONS
 

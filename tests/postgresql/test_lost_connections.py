@@ -6,7 +6,7 @@ import threading
 import pytest
 from waiting import wait_until
 
-from storage.errors import SaveUnconfirmed, StorageFailed
+from model.errors import SaveUnconfirmed, StorageFailed
 from storage.postgresql.connections import Link
 from storage.postgresql.watchdog import TESTS
 

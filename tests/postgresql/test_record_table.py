@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from storage.errors import StorageFailed, TooManyClients
-from storage.kind import day_of
+from model.errors import StorageFailed, TooManyClients
+from model.kind import day_of
 from storage.postgresql import schema
 from storage.postgresql.backend import PostgreSQL
 

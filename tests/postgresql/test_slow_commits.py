@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from storage.errors import StorageFailed
+from model.errors import StorageFailed
 
 pytestmark = pytest.mark.postgresql
 SAVERS = 20  # threads of one player; a worker has twelve, and the database is slow

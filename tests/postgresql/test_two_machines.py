@@ -14,13 +14,13 @@ from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from mail_server import MailServer
 from waiting import PATIENCE, wait_until
 
-from identity.letter import Letter
-from identity.limits import ATTEMPTS_PER_NAME
-from identity.mail import compose
-from identity.outbox import MAIL, new_message
+from identity.http.limits import ATTEMPTS_PER_NAME
+from identity.messages.letter import Letter
+from identity.messages.mail import compose
+from identity.messages.outbox import MAIL, new_message
+from model.kinds import OUTBOX, waiting_queues
+from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Grant
 from storage import Storage, open_storage
-from storage.kinds import OUTBOX, waiting_queues
-from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Grant
 
 from .load import CALLBACK, OWN_PAGE, two_servers
 

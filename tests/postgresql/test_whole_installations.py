@@ -11,13 +11,13 @@ from cached_pictures import generate_picture
 from copying import ADA, BOB, CLEO, DORA, LARGEST, fill
 from waiting import wait_until
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
+from model.errors import DamagedRecord, StorageFailed
+from model.kinds import CLIENTS
+from model.records import Client, User
+from model.rules import USER_IDS_END
 from storage import Storage
-from storage.archive import backup, restore
-from storage.errors import DamagedRecord, StorageFailed
-from storage.kinds import CLIENTS
-from storage.records import Client, User
-from storage.rules import USER_IDS_END
+from storage.whole.archive import backup, restore
 
 pytestmark = pytest.mark.postgresql
 
@@ -165,7 +165,7 @@ def test_deleted_ids_of_before_do_not_refuse_a_load(storage):
 
 KILLED = """
 import os, signal, sys
-from storage.records import User
+from model.records import User
 from storage.postgresql import connections
 from storage.postgresql.backend import PostgreSQL
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from saves import Installation, raise_reported
 
+from model.errors import BadInstallation
 from storage import Storage
-from storage.archive import backup, restore
-from storage.copying import copy
-from storage.errors import BadInstallation
 from storage.maintenance import ignore
+from storage.whole.archive import backup, restore
+from storage.whole.copying import copy
 
 RESTORE, COPY, BACKUP = "restore", "copy", "backup"
 

@@ -35,10 +35,10 @@ from saves import (
     read_facts,
 )
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
 from identity_admin import main
+from model.errors import SaveUnconfirmed, StorageFailed, StorageFull
 from storage import open_storage
-from storage.errors import SaveUnconfirmed, StorageFailed, StorageFull
 from storage.flat_files import disk
 
 DONE, FULL, FAILED, INTERRUPTED, OTHER_ERROR, UNCONFIRMED = 0, 10, 11, 12, 13, 14  # exit codes

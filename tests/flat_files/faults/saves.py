@@ -18,19 +18,15 @@ from pathlib import Path
 
 from cached_pictures import generate_picture
 
-from identity.actors import COMMAND
-from identity.apps import AppActs
-from storage import Storage, contract, open_storage, pictures
-from storage.encoding import record_as_dict
-from storage.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
-from storage.files import translate_os_errors
-from storage.flat_files import attempts, codes
-from storage.flat_files.backend import FlatFiles
-from storage.kind import DAY_MS
-from storage.kinds import COVERS
-from storage.maintenance import ignore
-from storage.names import unique_key
-from storage.records import (
+from identity.acts.actors import COMMAND
+from identity.acts.apps import AppActs
+from images import pictures
+from model.encoding import record_as_dict
+from model.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
+from model.kind import DAY_MS
+from model.kinds import COVERS
+from model.names import unique_key
+from model.records import (
     ADMINISTRATOR,
     COVER_SIZES,
     PICTURE_SIZES,
@@ -43,8 +39,13 @@ from storage.records import (
     now_ms,
     sha256,
 )
-from storage.site_records import Invite
-from storage.transfer import import_users
+from model.site_records import Invite
+from storage import Storage, contract, open_storage
+from storage.files import translate_os_errors
+from storage.flat_files import attempts, codes
+from storage.flat_files.backend import FlatFiles
+from storage.maintenance import ignore
+from storage.whole.transfer import import_users
 
 ANYTHING = "anything"
 UPLOADS = 20  # different pictures

@@ -32,12 +32,12 @@ from power import power
 from saves import Installation, describe_player, prepare
 from waiting import wait_until
 
-from identity.settings import ROOT
+from identity.site.settings import ROOT
+from model.errors import BadInstallation
+from model.records import PICTURE_SIZES
 from storage import Storage
-from storage.errors import BadInstallation
 from storage.flat_files.disk import locked
 from storage.flat_files.layout import Layout
-from storage.records import PICTURE_SIZES
 
 EMMY = 4  # the id of a deleted user
 pytestmark = [pytest.mark.faults, STRACE]

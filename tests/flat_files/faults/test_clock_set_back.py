@@ -4,10 +4,10 @@ import pytest
 from cached_pictures import generate_picture
 from conftest import PASSWORD, begin_window
 
-from identity.limits import ATTEMPTS_PER_NAME
-from identity.links import issue_sign_in_link
+from identity.access.links import issue_sign_in_link
+from identity.http.limits import ATTEMPTS_PER_NAME
+from model.records import CLOCK_TOLERANCE, User, now_ms
 from storage.contract import ATTEMPTS_WINDOW
-from storage.records import CLOCK_TOLERANCE, User, now_ms
 
 SECONDS, HOUR = 5, 3600
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])

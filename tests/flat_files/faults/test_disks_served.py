@@ -12,7 +12,7 @@ from live import running
 from live.running import ANSWER_TIMEOUT, RunningServer
 from waiting import wait_until
 
-from storage.pictures import generate_picture
+from images.pictures import generate_picture
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 

@@ -10,7 +10,7 @@ from disks import MOUNTS, PAGE, REFUSE, disk_in_memory, fill_bytes, make_usable
 from injection import repeatable_calls
 from saves import CODE, SAVES, Installation, count_done, prepare, read_facts
 
-from storage.errors import StorageFailed, StorageFull
+from model.errors import StorageFailed, StorageFull
 from storage.flat_files.advice import check_folders
 
 pytestmark = [pytest.mark.faults, MOUNTS]

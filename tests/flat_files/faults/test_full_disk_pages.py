@@ -7,7 +7,7 @@ import pytest
 from disks import MOUNTS, PAGE, disk_in_memory, fill_bytes, make_read_only, make_usable
 from forms import problems_of, save, sign_up, value_of
 
-from identity.limits import ATTEMPTS_PER_NAME
+from identity.http.limits import ATTEMPTS_PER_NAME
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 FULL = "The disk is full, so nothing was saved. Tell the people who run this site."

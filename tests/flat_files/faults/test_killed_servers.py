@@ -21,12 +21,12 @@ from power import FILE_SYSTEMS, Disk, mounted_disk
 from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
-from identity.accounts import SESSIONS_KEPT
-from identity.settings import ROOT
+from identity.acts.accounts import SESSIONS_KEPT
+from identity.site.settings import ROOT
 from identity_server import CODES_A_MINUTE
-from storage.errors import StorageFailed
+from model.errors import StorageFailed
+from model.records import Client, User
 from storage.flat_files.disk import BOOT_ID_FILE
-from storage.records import Client, User
 
 pytestmark = pytest.mark.faults
 ALL_ROUNDS, ROUNDS = 5, 2  # with --all-faults, and in the default run

@@ -37,7 +37,7 @@ from saves import (
     read_facts,
 )
 
-from storage.errors import NameKept, StorageError
+from model.errors import NameKept, StorageError
 from storage.flat_files import problems
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check

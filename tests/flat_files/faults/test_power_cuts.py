@@ -18,7 +18,7 @@ from injection import repeatable_calls
 from power import Disk, power
 from saves import CODE, CODE_RECORD, Installation, count_done, generate_picture, read_facts
 
-from storage.errors import CodeSpent, NoSuchCode, StorageError
+from model.errors import CodeSpent, NoSuchCode, StorageError
 from storage.flat_files import disk, problems
 from storage.flat_files.check import check
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from programs import free_port, is_open, logging_program
 from waiting import wait_until
 
-from identity.programs import split_settings
+from identity.oauth.programs import split_settings
 
 from ..running import PASSWORD, RunningServer
 from .environments import npm_environment

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from programs import free_port
 
-from storage.records import ADMINISTRATOR, PLAYER
+from model.records import ADMINISTRATOR, PLAYER
 
 from ..running import PASSWORD, RunningServer
 from .conftest import BOB

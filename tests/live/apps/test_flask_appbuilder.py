@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.records import ADMINISTRATOR
+from model.records import ADMINISTRATOR
 
 from ..running import RunningServer
 from .conftest import BOB

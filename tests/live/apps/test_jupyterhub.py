@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from programs import free_port
 from waiting import PATIENCE, wait_until
 
-from storage.records import MODERATOR
+from model.records import MODERATOR
 
 from .conftest import BOB
 from .driving import give_name_up, register, running_program, sign_in

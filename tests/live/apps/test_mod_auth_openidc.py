@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.records import MODERATOR
+from model.records import MODERATOR
 
 from ..running import MEMORY, RunningServer
 from .conftest import BOB

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from identity.settings import ROOT
-from storage import Storage, pictures
+from identity.site.settings import ROOT
+from images import pictures
+from storage import Storage
 
 from ..running import RunningServer
 

@@ -1,0 +1,220 @@
+"""The letters that players get, and when; `identity.messages.mail` composes and sends them.
+
+A letter names nobody: whoever signs up with the address of another person chooses the name.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from flask import after_this_request, current_app, request
+from itsdangerous import BadSignature
+from werkzeug.wrappers import Response
+
+from identity.access.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_way_back
+from identity.acts.actors import HALF_AN_HOUR
+from identity.http.context import base_url, get_storage, mail_is_on
+from identity.http.limits import AttemptLimit, client_address, count_attempts, limits_of_address
+from identity.http.signing import serializer
+from identity.messages.letter import Letter
+from identity.messages.outbox import KEPT_DAYS, MAIL, new_message, post
+from identity.site.formatting import DATE_AND_TIME, DAY, format_time
+from model.addresses import check_email, login_key
+from model.errors import StorageError, TooManyAttempts
+from model.kind import DAY_MS
+from model.names import EMAIL_KEPT_DAYS
+from model.records import User, now_ms
+from storage import Storage
+
+LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
+NOTICES_AN_HOUR = 10  # of a kind, to a player
+MOST_WAITING = 100_000  # letters
+KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
+LOG = logging.getLogger(__name__)
+NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
+    "password": ("Your password was changed", "Your password at {site} was changed."),
+    "passkey": ("A passkey was added", "A passkey was added to your account at {site}."),
+    "passkey removed": (
+        "A passkey was removed",
+        "A passkey of your account at {site} was removed.",
+    ),
+    "password removed": ("Your password was removed", "Your password at {site} was removed."),
+    "recovery codes": (
+        "New recovery codes",
+        "New recovery codes were created for your account at {site}. The old ones are gone.",
+    ),
+    "letters": (
+        "No more emails about sign-ins",
+        "From now on {site} sends you no email when a new browser signs in to your account.",
+    ),
+    "rise": (
+        "Somebody got more rights",
+        "A player became a moderator or an administrator of {site}.",
+    ),
+    "recovery code": (
+        "A recovery code was used",
+        "One of your recovery codes at {site} was used to sign in.",
+    ),
+    "sign-in": ("New sign-in", "Your account at {site} was used in a browser that is new to it."),
+}
+
+
+def count_letter(purpose: str, email: str) -> None:
+    """Count a letter that somebody asks for. Raises TooManyAttempts.
+
+    An address gets those of one purpose alone, so that asking for the others uses up nothing.
+    """
+    key = f"{purpose} {login_key(email)}"
+    address, window = request.remote_addr, HALF_AN_HOUR
+    limits = limits_of_address(address, "letters from", LETTERS_OF_NETWORK, window=window)
+    limits.append(AttemptLimit("letters to", key, LETTERS_AN_HOUR, window))
+    count_attempts(get_storage(), limits)
+
+
+def request_recovery(asked: Asked) -> None:
+    """Ask for a letter to a typed address, which is looked up as it is sent. Raises StorageFailed.
+
+    The request must not tell whether somebody has the address, also not by the time it takes.
+    """
+    _request("recovery", asked, good_until=asked.time + LINK_MAX_AGE * 1000)
+
+
+def _request(kind: str, asked: Asked, good_until: int) -> None:
+    """Put a letter into the outbox that is composed as it is sent. Raises StorageFailed."""
+    message = new_message(
+        MAIL, kind, body="", to=asked.address, browser=asked.browser, good_until=good_until
+    )
+    post(get_storage(), message, MOST_WAITING)
+
+
+def ask_confirmation(user: User) -> bool:
+    """Send a letter that asks a player to confirm the address; False if there is none now."""
+    if not mail_is_on() or user.email_verified or check_email(user.email, required=True):
+        return False
+    try:
+        count_letter(CONFIRMATION, user.email)
+    except (TooManyAttempts, StorageError):  # the account or the change is saved
+        return False  # what this browser asked for before stays good
+    asked = ask(CONFIRMATION, user.email)
+    try:  # its turn may come much later: the link is good from when it is sent
+        _request(CONFIRMATION, asked, good_until=asked.time + KEPT_DAYS * DAY_MS)
+    except StorageError as error:
+        LOG.error("a letter is dropped: %s", error)
+    return True
+
+
+def tell_old_address(user: User) -> None:
+    """Tell the confirmed address of a player, as it was, that another one replaced it."""
+    if not (mail_is_on() and user.email_verified):
+        return
+    text = issue_way_back(get_storage(), user.id, user.email)
+    letter = Letter(
+        "Your email was changed",
+        [f"Your account at {current_app.config['SITE_NAME']} does not have this address any more."],
+        f"{base_url()}/recover#{text}",
+        "Take your account back",
+        end=(f"Was that you? Then ignore this email. The link works for {EMAIL_KEPT_DAYS} days.",),
+    )
+    _post("email", user.email, letter, good_for=EMAIL_KEPT_DAYS * DAY_MS)
+
+
+def notify(user: User, kind: str) -> None:
+    """Tell the confirmed address of a player what happened; `kind` is one of NOTICES.
+
+    Whoever has the password could fill the mailbox: of a kind there are only so many letters.
+    """
+    if not (mail_is_on() and user.email_verified):
+        return
+    try:
+        about = f"{kind} {user.id}"
+        get_storage().attempts.count("notices", about, NOTICES_AN_HOUR, HALF_AN_HOUR)
+    except (TooManyAttempts, StorageError) as error:
+        return LOG.warning("a letter is dropped: %s", error)
+    site, (subject, sentence) = current_app.config["SITE_NAME"], NOTICES[kind]
+    when = format_time(now_ms(), DATE_AND_TIME)
+    where = f"On {when}, from {client_address(request.remote_addr)}."
+    advice = "Was that not you? Set a new password: that signs everybody out."
+    if "passkey" in kind or "recovery code" in kind:  # with which one could sign in again
+        advice += " Then remove the passkeys that are not yours, and create new recovery codes."
+    path, words = "/recover", "Set a new password"
+    if kind == "rise":
+        path, words = "/admin/log", "Open the log"
+        advice = "If no administrator did this, the log says who did. Change the level back."
+    letter = Letter(
+        f"{subject} ({site})",
+        [sentence.format(site=site), where, advice],
+        f"{base_url()}{path}",
+        words,
+        end=("Was that you? Then there is nothing to do.",),
+    )
+    _post(kind, user.email, letter)
+
+
+def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own: bool) -> None:
+    """Tell the confirmed address that a player had that the account was deleted, and by whom.
+
+    `config` has the settings: the command deletes as well.
+    """
+    if not (config["SMTP_URL"] and user.email_verified):
+        return
+    site, when = config["SITE_NAME"], format_time(now_ms(), DATE_AND_TIME)
+    by_others = f"The administrators of {site} deleted your account on {when}."
+    letter = Letter(
+        f"Your account was deleted ({site})",
+        [f"Your account at {site} was deleted on {when}." if is_own else by_others],
+        config["BASE_URL"],
+        "Open the site",
+        end=("Was that a mistake? Write to the people who run the site.",),
+    )
+    post_letter(store, config, "deletion", user.email, letter)
+
+
+def mail_administrators(kind: str, but: int) -> None:
+    """Tell the confirmed addresses of all administrators but one what happened, as `notify`."""
+    if mail_is_on():
+        for each in get_storage().users.administrators():
+            if each.id != but:
+                notify(each, kind)
+
+
+def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:
+    post_letter(get_storage(), current_app.config, kind, to, letter, good_for)
+
+
+def post_letter(
+    store: Storage, config: Mapping[str, str], kind: str, to: str, letter: Letter, good_for: int = 0
+) -> None:
+    """Put a letter into the outbox; what it tells of goes on if that cannot be saved."""
+    from identity.messages.mail import compose  # not without mail
+
+    good_until = now_ms() + good_for if good_for else 0
+    try:
+        message = new_message(MAIL, kind, compose(config, to, letter), to=to, good_until=good_until)
+        post(store, message, MOST_WAITING)
+    except (StorageError, ValueError) as error:
+        LOG.error("a letter is dropped: %s", error)
+
+
+# -- browsers in which a player was signed in before --------------------------------------------
+
+
+def note_browser(user: User, tell: bool) -> None:
+    """Let this browser remember that a player signed in here; `tell` the player if that is new."""
+    if not mail_is_on():
+        return
+    https = base_url().startswith("https:")
+    name = "__Host-known" if https else "identity_known"
+    try:
+        known = serializer("known browser").loads(request.cookies.get(name, ""), KNOWN_AGE)
+    except BadSignature:
+        known = []
+    if tell and user.id not in known and not user.quiet_sign_ins:
+        notify(user, "sign-in")
+    signed = serializer("known browser").dumps(
+        [user.id, *(each for each in known if each != user.id)][:KNOWN_PLAYERS]
+    )
+
+    @after_this_request
+    def keep(response: Response) -> Response:
+        options = {"secure": https, "httponly": True, "samesite": "Lax"}
+        response.set_cookie(name, signed, max_age=KNOWN_AGE, **options)
+        return response

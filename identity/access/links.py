@@ -1,0 +1,183 @@
+"""Links and codes: for the first account, a lost password, and an email address.
+
+What a letter says stands in a fragment, which browsers send to no server: programs that follow the
+links of letters change nothing. A browser that asked for a letter keeps a secret in its session,
+and the link names its hash: anywhere else the code of the letter is needed as well. Nothing is
+stored: link and code end when what they are about changes.
+"""
+
+import hmac
+import secrets
+from typing import NamedTuple
+
+from flask import session
+from itsdangerous import BadSignature
+
+from identity.access.pasted import find_code, find_secret
+from identity.acts.actors import COMMAND, Actor, Authority
+from identity.acts.rights import may_moderate
+from identity.http.limits import AttemptLimit, count_attempts
+from identity.http.signing import digest_of, serializer
+from identity.site.formatting import DAY
+from model.addresses import login_key
+from model.errors import DamagedRecord, NoSuchUser
+from model.names import EMAIL_KEPT_DAYS
+from model.records import CLOCK_TOLERANCE, FormerEmail, User, now_ms
+from storage import Storage
+
+LINK_MAX_AGE = 3600  # seconds
+PASSWORD, CONFIRMATION = "sign-in link", "confirmation"  # purposes
+CODE_TRIES = 5  # for one letter, and as many with its link
+CODE_TRIES_A_DAY = 20  # for one address: somebody may ask for letters again and again
+
+
+# -- the first account --------------------------------------------------------------------------
+
+
+def issue_first_account_link(store: Storage, base_url: str) -> str:
+    """Return the address that makes the first account, an administrator's, until one exists."""
+    return f"{base_url}/sign-up?invite={serializer('first account', store).dumps('')}"
+
+
+def is_first_account_invite(store: Storage, invite: str) -> bool:
+    """Return True for the `invite` parameter of `issue_first_account_link`."""
+    try:
+        serializer("first account", store).loads(invite)
+    except BadSignature:
+        return False
+    return True
+
+
+# -- the browser that asks for a letter ---------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """What a browser keeps that asked for a letter."""
+
+    secret: str
+    address: str  # that was typed
+    time: int  # milliseconds
+
+    @property
+    def browser(self) -> str:
+        """The hash by which a link names this browser."""
+        return digest_of(self.secret, length=12)
+
+
+def ask(purpose: str, address: str) -> Asked:
+    """Let this browser keep that it asks for a letter."""
+    session[purpose] = asked = Asked(secrets.token_urlsafe(12), address, now_ms())
+    return asked
+
+
+def find_asked(purpose: str) -> Asked | None:
+    """Return what this browser asked for in the last hour, or None."""
+    if purpose not in session:
+        return None
+    asked = Asked(*session[purpose])
+    age = (now_ms() - asked.time) / 1000  # below 0 if another machine's clock is ahead
+    return asked if -CLOCK_TOLERANCE <= age < LINK_MAX_AGE else None
+
+
+# -- links --------------------------------------------------------------------------------------
+
+
+class Link(NamedTuple):
+    """What a link says: the player whom it names, and the browser that asked for it."""
+
+    user: User
+    browser: str = ""  # "": it works in any
+
+
+def _state(purpose: str, user: User) -> str:
+    """Return the digest of what a link is about; the link ends when it changes."""
+    # A player may remove the password that a link set: then the sign-in with it ends the link.
+    password = user.password_hash or str(user.last_sign_in)
+    about = password if purpose == PASSWORD else str(user.email_verified)
+    return digest_of(f"{about}\n{user.email}", length=12)
+
+
+def issue_link(
+    store: Storage, purpose: str, user: User, browser: str, by: int | str = COMMAND.id
+) -> str:
+    """Return the text of a link, good for LINK_MAX_AGE seconds and as long as its maker may."""
+    return serializer(purpose, store).dumps([user.id, _state(purpose, user), by, browser])
+
+
+def issue_sign_in_link(
+    store: Storage, base_url: str, user: User, by: int | str = COMMAND.id
+) -> str:
+    """Return the address where a player sets a new password, in any browser.
+
+    It works once. It is good for as long as the one who made it may moderate the player.
+    """
+    return f"{base_url}/recover#{issue_link(store, PASSWORD, user, '', by)}"
+
+
+def find_link(store: Storage, purpose: str, text: str) -> Link | None:
+    """Return what a link says, which may be its whole address; None if it is used or forged."""
+    try:
+        values = serializer(purpose, store).loads(find_secret(text, "#"), LINK_MAX_AGE)
+        user_id, state, by, browser = values
+        user = store.users.read(user_id)
+    except (BadSignature, NoSuchUser, UnicodeEncodeError, ValueError):
+        return None
+    may_make = Authority(store, Actor(by)).has(may_moderate, user)
+    return Link(user, browser) if state == _state(purpose, user) and may_make else None
+
+
+def issue_way_back(store: Storage, user_id: int, email: str) -> str:
+    """Return the text of a link with which a player takes back an address that was replaced."""
+    return serializer("way back", store).dumps([user_id, email])
+
+
+def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | None:
+    """Return the player, the address and its record, or None if it cannot be taken back."""
+    try:
+        signed = find_secret(text, "#")
+        user_id, email = serializer("way back", store).loads(signed, EMAIL_KEPT_DAYS * DAY)
+        kept = store.users.former_emails.find_kept(email)
+        user = store.users.read(user_id)
+    except (BadSignature, NoSuchUser, UnicodeEncodeError):
+        return None
+    return (user, email, kept) if kept and kept.user_id == user_id else None
+
+
+def find_by_address(store: Storage, email: str, confirmed: bool) -> User | None:
+    """Return the player who has this address, and confirmed it or has not, or None."""
+    try:
+        user = store.users.find_by_login(email) if "@" in email else None
+    except DamagedRecord:
+        return None
+    return user if user and user.email_verified == confirmed else None
+
+
+# -- codes --------------------------------------------------------------------------------------
+
+
+def codes_of(store: Storage, purpose: str, user: User, browser: str) -> list[str]:
+    """Return the six digits beside a link, for each of the signing keys, the newest first."""
+    text = "\n".join(("code", purpose, str(user.id), _state(purpose, user), browser)).encode()
+    digests = (hmac.digest(key, text, "sha256") for key in reversed(store.keys.current()))
+    return [f"{int.from_bytes(each[:8]) % 10**6:06d}" for each in digests]
+
+
+def is_right_code(
+    store: Storage, purpose: str, user: User | None, browser: str, code: str, email: str | None
+) -> bool:
+    """Return True for the code of a letter. The attempt counts before it is looked at.
+
+    `email` is the address of the letter, None if the code stands beside its link. These attempts
+    count apart: whoever asked for the letter can use up the others. Without a user all is the same.
+    Raises TooManyAttempts.
+    """
+    of = f"link of {user.id}" if email is None else login_key(email)
+    limits = [
+        AttemptLimit("code of", f"{purpose} {browser} {of}", CODE_TRIES, LINK_MAX_AGE),
+        AttemptLimit("code for", f"{purpose} {of}", CODE_TRIES_A_DAY, DAY // 2),
+    ]
+    count_attempts(store, limits)
+    typed = (find_code(code, "0-9", length=6) or "").encode()
+    codes = codes_of(store, purpose, user or User(0, "", "", ""), browser)
+    is_right = any(hmac.compare_digest(typed, each.encode()) for each in codes)
+    return is_right and user is not None

@@ -1,0 +1,236 @@
+"""Sessions: who is signed in.
+
+A session is a signed cookie that names a player and an entry in the player's record. Removing the
+entry ends the session, wherever the cookie was copied to.
+"""
+
+import re
+import secrets
+from datetime import timedelta
+from urllib.parse import quote
+
+from flask import Flask, Request, abort, current_app, g, redirect, request, session, url_for
+from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from werkzeug.wrappers import Response
+
+from identity.access import unsent
+from identity.access.letters import note_browser
+from identity.access.passwords import hash_password, needs_rehash
+from identity.acts.accounts import Acts
+from identity.acts.actors import Actor, NotAllowed
+from identity.http.context import get_storage
+from identity.http.limits import client_address, password_place
+from identity.http.responses import LONGEST_ADDRESS
+from identity.http.signing import serializer
+from identity.site.formatting import HOUR, MINUTE
+from model.errors import NoSuchUser, StorageError
+from model.records import Session, User, now_ms
+
+# RFC 8176 2: a passkey proves that a key is there, and by user verification who holds it.
+CODE_AMR, PASSKEY_AMR = ["otp"], ["pop", "user", "mfa"]
+SESSION_MAX_AGE = timedelta(days=14)
+BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
+NEXT_LENGTH = LONGEST_ADDRESS - 100  # characters; the others are for the path of a page
+PLAIN = "!$'()*,/:;?@"  # what a value in a query may have unencoded (RFC 3986 3.4)
+# At http. All ports of a host share cookies, and most programs call theirs "session".
+COOKIE, OLD_COOKIE = "identity_session", "session"  # the latter up to version 1.0
+SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
+# Parts of User-Agent headers, in this order: most user agents name later ones as well.
+BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
+SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
+NAMES = {"Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet"}
+NAMES |= {"FxiOS": "Firefox", "CriOS": "Chrome", "CrOS": "ChromeOS"}
+NAMES |= {"iPhone": "an iPhone", "iPad": "an iPad", "Mac OS X": "a Mac"}
+
+
+class CookieSessions(SecureCookieSessionInterface):
+    """Flask's session cookie, signed by `serializer`; without a cookie nothing is computed."""
+
+    def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer:
+        return serializer("session")
+
+    def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
+        name = self.get_cookie_name(app)
+        values, is_old = find_cookies(request, name), False
+        if not values and name == COOKIE:
+            values, is_old = find_cookies(request, OLD_COOKIE), True
+        # Of two cookies with this name an attacker has planted one, and nothing tells which.
+        if len(values) == 1 and SIGNED_TEXT.fullmatch(values[0]):
+            max_age = app.permanent_session_lifetime.total_seconds()
+            try:
+                found = self.session_class(serializer("session").loads(values[0], max_age))
+                g.has_old_cookie = is_old
+                return found
+            except BadSignature:
+                pass
+            except StorageError as error:  # no keys: Flask would answer 500, for a style sheet too
+                g.session_error = error
+        return self.session_class()
+
+    def save_session(self, app: Flask, session: SecureCookieSession, response: Response) -> None:
+        if g.get("has_old_cookie") and session.accessed:  # not with a picture, which caches keep
+            session.modified = True
+            response.delete_cookie(OLD_COOKIE, httponly=True, samesite="Lax")
+        super().save_session(app, session, response)
+
+
+def find_cookies(request: Request, name: str) -> list[str]:
+    """Return the values of all cookies with this name."""
+    # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
+    # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
+    cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
+    return [each.removeprefix(f"{name}=") for each in cookies if each.startswith(f"{name}=")]
+
+
+def signed_in_player() -> User | None:
+    """Return the player whose browser sent this request, or None.
+
+    Raises DamagedRecord, and StorageFailed if that cannot be known now.
+    """
+    if "player" not in g:
+        g.player = _find_session_player()
+    return g.player
+
+
+def _find_session_player() -> User | None:
+    if "session_error" in g:
+        raise g.session_error
+    if "user" not in session:
+        return None
+    try:
+        user = get_storage().users.read(session["user"])
+    except NoSuchUser:
+        return None
+    # The cookie's own age is not enough: each notice to the player renews it.
+    oldest = now_ms() - SESSION_MAX_AGE // timedelta(milliseconds=1)
+    known = [each for each in user.sessions if each.id == session["id"] and each.since > oldest]
+    if not known or user.suspended:
+        return None
+    _note_use(user.id, known[0])
+    return user
+
+
+def _note_use(user_id: int, entry: Session) -> None:
+    """Keep when and from where a session is used, at most once an hour.
+
+    No page fails or waits for that: after an error this process does not try it for a minute.
+    """
+    now, app = now_ms(), current_app
+    if now - entry.used < HOUR * 1000 or now < app.extensions.get("uses_paused_until", 0):
+        return
+    acts = Acts(get_storage(), Actor(user_id))
+    try:
+        acts.note_use(user_id, entry.id, client_address(request.remote_addr))
+    except (NotAllowed, StorageError) as error:
+        app.extensions["uses_paused_until"] = now + MINUTE * 1000
+        app.logger.warning("the last use of a session of user %d not kept: %s", user_id, error)
+
+
+def redirect_to_sign_in(leads_to: str | None = None) -> Response:
+    """Return a redirect to the sign-in page, which leads back to this address, or to another.
+
+    A form that keeps what was typed leads to the page that sends it.
+    """
+    leads_to = unsent.ADDRESS if unsent.keep_form() else leads_to
+    leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
+    if len(leads_to) > NEXT_LENGTH:
+        abort(400, "This request is too long. Tell the app's developer.")
+    return redirect(f"{url_for('sign_in.show_sign_in')}?{query_to(leads_to)}", 303)
+
+
+def require_player() -> User:
+    """Return the signed-in player; a guest is redirected to sign in, and comes back."""
+    player = signed_in_player()
+    if player is None:
+        abort(redirect_to_sign_in())
+    return player
+
+
+def start_session(
+    user: User,
+    password: str | None,
+    new_hash: str | None = None,
+    replaced: str | None = None,
+    amr: list[str] | None = None,
+) -> bool:
+    """Add a session to the record of a player who proved to be one, and set the cookie.
+
+    With the right `password`, in the form that is hashed, or None if it was not typed, a hash that
+    `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions end, else the
+    one that is `replaced`. `amr` is how the player proved it, None by a password. Return False, and
+    save nothing, if the password was changed or the player was suspended since `user` was read.
+    Raises Busy, StorageFailed.
+    """
+    kept_hash = new_hash or user.password_hash
+    if password is not None and needs_rehash(kept_hash, password):
+        with password_place(user.id):
+            kept_hash = hash_password(password)
+    browser = describe_browser(request.headers.get("User-Agent", ""))
+    address, now = client_address(request.remote_addr), now_ms()
+    entry = Session(secrets.token_urlsafe(16), now, browser, now, address)
+    acts = Acts(get_storage(), Actor(user.id))
+    if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
+        return False
+    unsent.drop_of_others(user.id)
+    kept = {name: session[name] for name in (BROWSER, "unsent") if name in session}
+    session.clear()
+    session.update(kept, user=user.id, id=entry.id)
+    if amr:
+        session["amr"] = amr
+    session.permanent = True
+    note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
+    return True
+
+
+def browser_id() -> str:
+    """Return the random id of this browser, which its cookie keeps from now on."""
+    return session.setdefault(BROWSER, secrets.token_urlsafe(12))
+
+
+def end_session() -> None:
+    """Sign this browser out; its cookie is removed even if the record cannot be written."""
+    user_id, ended = session.get("user"), session.get("id")
+    session.clear()
+    if user_id is None:
+        return
+    try:
+        Acts(get_storage(), Actor(user_id)).sign_out(user_id, ended)
+    except NotAllowed:
+        pass  # a suspension has ended all sessions
+    except StorageError as error:  # also a damaged or deleted record
+        current_app.logger.warning("session of user %d not removed: %s", user_id, error)
+
+
+def local_address(text: str) -> str:
+    """Return `text` if it is a path on this server to redirect to, else "/"."""
+    # Browsers read "//host" and "/\host" as another host, and drop tabs and line ends.
+    return text if re.fullmatch(r"/(?![/\\])[^\x00-\x1f\x7f]*", text) else "/"
+
+
+def query_to(leads_to: str, plain: str = PLAIN) -> str:
+    """Return the query of a page that leads to an address, as `next_in_query` reads it.
+
+    An app's `state` may be as long as the address of a request may be, which cannot have it encoded
+    once more: it stands at the end of the query as it is then.
+    """
+    query = f"next={quote(leads_to, safe=plain)}"
+    return query if len(query) <= NEXT_LENGTH else f"then={leads_to}"
+
+
+def next_in_query() -> str:
+    """Return where the page of this request leads, as `local_address`."""
+    _, is_plain, rest = f"&{request.query_string.decode()}".partition("&then=")
+    return local_address(rest if is_plain else request.args.get("next", ""))
+
+
+def next_address() -> str:
+    """Return where the form of this request leads, or else its page."""
+    return local_address(request.form["next"]) if "next" in request.form else next_in_query()
+
+
+def describe_browser(user_agent: str) -> str:
+    """Return words for a browser that its player recognises: "Firefox on Linux"."""
+    browser = next((mark for mark in BROWSERS if mark in user_agent), "a browser")
+    system = next((mark for mark in SYSTEMS if mark in user_agent), "an unknown system")
+    return f"{NAMES.get(browser, browser)} on {NAMES.get(system, system)}"

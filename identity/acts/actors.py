@@ -1,0 +1,115 @@
+"""Who acts: the rights of an actor, and what the audit log says of their acts."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from identity.acts.rights import Right, is_oneself, may_administer
+from model.errors import ChangedBefore, NoSuchUser, StorageError
+from model.records import MODERATOR, Client, User
+from model.site_records import Look, Webhook
+from storage import Storage
+
+HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
+ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts: a user id or "command", and the address that a request came from."""
+
+    id: int | str
+    address: str | None = None
+
+
+COMMAND = Actor("command")  # may do everything
+
+
+class NotAllowed(Exception):
+    """The actor has no right to do this; the text is for the player."""
+
+
+class Authority:
+    """What an actor may do now, and their lines in the audit log.
+
+    Rights are read from the actor's record at each call. Under the lock of a record that is about
+    to change, a moderator who was demoted since the page was opened is refused.
+    """
+
+    def __init__(self, store: Storage, actor: Actor) -> None:
+        self._store = store
+        self._actor = actor
+        self.is_command = actor == COMMAND
+
+    def has(self, right: Right, record: User | Client | None = None) -> bool:
+        if self.is_command:
+            return True
+        if record is not None and record.id == self._actor.id:
+            player = record  # as it is under the lock
+        else:
+            try:
+                player = self._store.users.read(self._actor.id)
+            except NoSuchUser:
+                return False
+        return not player.suspended and right(player, record)
+
+    def require(self, right: Right, record: User | Client | None = None) -> None:
+        """Raise NotAllowed unless the actor has this right to the record."""
+        if not self.has(right, record):
+            raise NotAllowed("You are not allowed to do this.")
+
+    def audit(self, act: str, **ids: int | str) -> None:
+        """Write an audit line, which counts against the actor's limit. Raises TooManyAttempts."""
+        if not self.is_command:
+            is_moderator = self._store.users.read(self._actor.id).mod_level >= MODERATOR
+            self.count_own("act by", MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR)
+        self.log(act, **ids)
+
+    def log(self, act: str, **ids: int | str) -> None:
+        """Write an audit line that counts against no limit: what leads to it has one."""
+        origin = {"address": self._actor.address} if self._actor.address else {}
+        self._store.audit.write(act, self._actor.id, **ids, **origin)
+
+    def audited(
+        self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int
+    ) -> Callable[[User | Client], None]:
+        """Return a `before` that requires the right, and audits unless a field has this value.
+
+        What players do to themselves is not logged.
+        """
+
+        def before(record: User | Client) -> None:
+            self.require(right, record)
+            is_logged = self.is_command or right is not is_oneself
+            if is_logged and (field is None or getattr(record, field) != value):
+                kind = "user" if isinstance(record, User) else "client"
+                self.audit(act, **{kind: record.id}, **ids)
+
+        return before
+
+    def notify(self, user_id: int, text: str) -> None:
+        """Leave a notice for a player; what it tells of is done also if that cannot be saved."""
+        with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:
+            user.notify(text)
+
+    def notify_administrators(self, text: str, but: int) -> None:
+        """Leave a notice for all administrators but one, as `notify`."""
+        with contextlib.suppress(StorageError):
+            for each in self._store.users.administrators():
+                if each.id != but:
+                    self.notify(each.id, text)
+
+    def begin_change(self, record: Look | Webhook, seen: int, act: str) -> None:
+        """Check and audit an administrator's change of a record as it was at the time `seen`.
+
+        Raises NotAllowed, ChangedBefore, TooManyAttempts.
+        """
+        self.require(may_administer)
+        if record.changed != seen:
+            raise ChangedBefore
+        self.audit(act)
+
+    def count_own(self, kind: str, limit: int) -> None:
+        """Count what a player does. Raises TooManyAttempts over `limit` an hour."""
+        if not self.is_command:
+            self._store.attempts.count(kind, str(self._actor.id), limit, HALF_AN_HOUR)

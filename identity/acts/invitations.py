@@ -1,0 +1,94 @@
+"""Acts on invitations, and the line in the audit log of a sign-up."""
+
+from collections.abc import Callable
+
+from identity.acts.actors import Actor, Authority
+from identity.acts.rights import may_administer
+from model.errors import InvalidField
+from model.kind import DAY_MS
+from model.records import User, now_ms, sha256
+from model.rules import check_description, check_flair, refuse
+from model.site_records import Invite
+from storage import Storage
+
+MOST_DAYS, MOST_USES = 365, 1000
+NOTE_LENGTH = 60  # characters
+
+
+class EndedBefore(InvalidField):
+    """Another administrator has ended this invitation, or all of it is used."""
+
+    field, problem = "form", "This invitation has ended already."
+
+
+class InviteActs:
+    """What an actor does to the invitations of a storage.
+
+    All acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
+    """
+
+    def __init__(self, store: Storage, actor: Actor) -> None:
+        self._store = store
+        self._actor = actor
+        self._authority = Authority(store, actor)
+
+    def create(self, days: int, uses: int = 1, note: str = "", flair: str = "") -> str:
+        """Return the secret of a new invitation, which cannot be read again.
+
+        It is good for `days` days and for `uses` accounts, which get the flair.
+        """
+        _check(days, uses, note, flair)
+
+        def before(invite: Invite) -> None:
+            self._authority.require(may_administer)
+            self._authority.audit("invite", invite=invite.id, days=days, uses=uses)
+
+        fields = {"uses": uses, "note": note, "flair": flair, "by": self._actor.id}
+        return self._store.invites.issue(days, before, **fields)
+
+    def revoke(self, invite_id: str) -> None:
+        """End an invitation. Raises EndedBefore."""
+        with self._store.invites.edit(invite_id) as invite:
+            self._authority.require(may_administer)
+            if invite.ends <= now_ms():
+                raise EndedBefore
+            self._authority.audit("invite revoke", invite=invite.id)
+            invite.revoked = now_ms()
+
+    def renew(self, invite_id: str) -> str:
+        """Revoke an invitation, and return the secret of a new one like it. Raises EndedBefore."""
+        old = self._store.invites.read(invite_id)
+        if old.ends <= now_ms():
+            raise EndedBefore
+        days = max(1, round((old.good_until - old.created) / DAY_MS)) if old.good_until else 7
+        secret = self.create(days, old.uses, old.note, old.flair)
+        try:
+            self.revoke(invite_id)
+        except EndedBefore:  # another administrator was faster, and has a new one
+            new = self._store.invites.find_by("secret", sha256(secret))
+            self._store.invites.delete(new.id)
+            raise
+        return secret
+
+
+def _check(days: int, uses: int, note: str, flair: str) -> None:
+    """Raise InvalidField for the first value that no invitation can have."""
+    if not 1 <= days <= MOST_DAYS:
+        raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")
+    if not 1 <= uses <= MOST_USES:
+        raise InvalidField("uses", f"Invite 1 to {MOST_USES:,} people.")
+    if len(note) > NOTE_LENGTH:
+        raise InvalidField("note", f"Use up to {NOTE_LENGTH} characters on one line.")
+    refuse("note", check_description(note))
+    refuse("flair", check_flair(flair) if flair else None)
+
+
+def audit_sign_up(store: Storage, address: str | None) -> Callable[[User], None]:
+    """Return a `before` of `Users.register` that logs a sign-up, and by which invitation."""
+
+    def before(user: User) -> None:
+        invite = {"invite": user.invite} if user.invite else {}
+        origin = {"address": address} if address else {}
+        store.audit.write("user sign-up", user.id, user=user.id, **invite, **origin)
+
+    return before

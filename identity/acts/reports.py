@@ -1,0 +1,139 @@
+"""What players report, and what moderators answer, as in `identity.acts.accounts`.
+
+Who is reported never learns by whom: a report about a moderator, or about a moderator's app, is
+shown only to those who may answer it. Otherwise that moderator, or a colleague, could bury it.
+"""
+
+import secrets
+from typing import NamedTuple
+
+from identity.acts.actors import Actor, Authority
+from identity.acts.rights import may_answer
+from identity.messages.outbox import announce
+from identity.site.formatting import DAY
+from model.errors import InvalidField
+from model.kind import DAY_MS, Kind
+from model.kinds import CLIENTS, REPORTS, USERS, about
+from model.records import MODERATOR, Client, Report, User, now_ms
+from model.rules import REPORT_REASONS, check_description, refuse
+from storage import Storage
+from storage.repositories import Records, unchanged
+
+REPORTS_A_DAY = 10  # of one player
+REPORT_DAYS = 365  # after that many a report is gone, and may come again
+WAITING_COUNTED = 100  # reports, and games, at each page of a moderator
+
+
+class AnsweredBefore(InvalidField):
+    """Another moderator has answered this report."""
+
+    field, problem = "form", "Another moderator has just closed this report."
+
+
+class ShownReport(NamedTuple):
+    """A report as moderators see it; None for a record that cannot be read."""
+
+    report: Report
+    subject: User | Client | None
+    reporter: User | None
+    moderator: User | None  # who answered it
+
+
+class ReportActs:
+    """What an actor does to the reports of a storage.
+
+    All acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
+    """
+
+    def __init__(self, store: Storage, actor: Actor) -> None:
+        self._store = store
+        self._actor = actor
+        self._authority = Authority(store, actor)
+
+    def report(self, subject: User | Client, reason: str, text: str) -> None:
+        """Report a player or a game to the moderators. Raises ReportedBefore.
+
+        Only what is saved counts against REPORTS_A_DAY.
+        """
+        by, now = self._actor.id, now_ms()
+        refuse("form", check_subject(by, subject))
+        report_id = f"{now:015d}-{secrets.token_hex(4)}"
+        # It ends with a day, because those of past days are removed: it frees its key as it ends.
+        expires = (now // DAY_MS + REPORT_DAYS + 1) * DAY_MS - 1
+
+        def before(_: Report) -> None:
+            self._authority.require(lambda player, _: True)  # one who is not suspended
+            records = self._store.users if isinstance(subject, User) else self._store.clients
+            records.read(subject.id)  # raises NotFound for one who has just left
+            self._store.attempts.count("report by", str(by), REPORTS_A_DAY, DAY)
+
+        new = Report(report_id, by, about(subject), reason, text, now, expires)
+        self._store.records(REPORTS).add(new, before)
+        if concerns_a_player(self._store, subject):
+            words = f"{subject.name} was reported: {REPORT_REASONS[reason].lower()}."
+            announce(self._store, "report", words, f"/admin/reports/{report_id}")
+
+    def answer(self, report_id: str, text: str) -> None:
+        """Close a report with a text for moderators, which may be empty. Raises AnsweredBefore."""
+        refuse("answer", check_description(text))
+        with self._store.records(REPORTS).edit(report_id) as report:
+            self._authority.require(lambda player, _: bool(shown_to(self._store, player, [report])))
+            if report.answer is not None:
+                raise AnsweredBefore
+            # Without the player: whose export has this line would learn of the report.
+            self._authority.audit("report answer", report=report_id)
+            report.answer, report.answered_by, report.answered = text, self._actor.id, now_ms()
+
+
+def check_subject(player_id: int, subject: User | Client) -> str | None:
+    """Check that players do not report themselves or their own app."""
+    concerned = subject.id if isinstance(subject, User) else subject.owner_id
+    return "You can't report yourself or your own app." if concerned == player_id else None
+
+
+def concerns_a_player(store: Storage, subject: User | Client) -> bool:
+    """Return True if every moderator may read a report about this."""
+    is_user = isinstance(subject, User)
+    concerned = subject if is_user else store.users.find(subject.owner_id or 0)
+    return concerned is None or concerned.mod_level < MODERATOR
+
+
+def find_report(store: Storage, player: User, subject: User | Client) -> Report | None:
+    """Return the player's report of this subject, None if there is none."""
+    return store.records(REPORTS).find_by("thing", f"{player.id} {about(subject)}")
+
+
+def shown_to(store: Storage, player: User, reports: list[Report]) -> list[ShownReport]:
+    """Return those of the reports that the player may read and answer, as a moderator."""
+
+    def read(records: Records, ids: list[int | str | None]) -> dict:
+        known = {each for each in ids if each is not None}
+        return {each.id: each for each in records.read_from_many(list(known), unchanged)}
+
+    def subject_ids(kind: Kind, index: str) -> list[int | str | None]:
+        return [kind.parse_id(REPORTS.key(index).of(each) or "") for each in reports]
+
+    clients = read(store.clients, subject_ids(CLIENTS, "client"))
+    ids = subject_ids(USERS, "user") + [each.owner_id for each in clients.values()]
+    users = read(store.users, ids + [n for each in reports for n in (each.by, each.answered_by)])
+    subjects = {about(each): each for each in (*users.values(), *clients.values())}
+    shown = []
+    for each in reports:
+        subject = subjects.get(each.about)
+        concerned = users.get(subject.owner_id) if isinstance(subject, Client) else subject
+        if may_answer(store, player, subject, concerned):
+            people = users.get(each.by), users.get(each.answered_by)
+            shown.append(ShownReport(each, subject, *people))
+    return shown
+
+
+def count_waiting(store: Storage, player: User) -> int:
+    """Return how many reports the player may answer, and how many games wait to be listed.
+
+    Of each, WAITING_COUNTED at most are looked at.
+    """
+    if player.mod_level < MODERATOR:
+        return 0
+    reports = store.records(REPORTS).page("state", "open", at_most=WAITING_COUNTED)
+    games = store.clients.count("queue", "waiting", WAITING_COUNTED)
+    return len(shown_to(store, player, reports)) + games

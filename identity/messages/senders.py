@@ -1,0 +1,53 @@
+"""The senders of a process that serves an app: threads that send what is in the outbox."""
+
+import time
+from collections.abc import Callable
+
+from flask import Flask
+
+from identity.messages.outbox import STOP_TIMEOUT, Channel, Sender
+from identity.messages.webhook import Chat
+from storage import Storage
+
+
+class Senders:
+    """The senders of an app."""
+
+    def __init__(self, store: Storage, channels: list[Channel]) -> None:
+        self._senders = [Sender(store, each) for each in channels]
+
+    def start(self) -> None:
+        """Start the threads, once in a process."""
+        for each in self._senders:
+            each.start()
+
+    def stop(self) -> None:
+        """Send nothing more; wait up to STOP_TIMEOUT for all messages that are being sent."""
+        for each in self._senders:
+            each.end()
+        until = time.monotonic() + STOP_TIMEOUT
+        for each in self._senders:
+            each.join(max(until - time.monotonic(), 0))
+
+
+def send_messages(app: Flask) -> None:
+    """Let a process that serves the app send messages.
+
+    serving/gunicorn_config.py and serving/granian_server.py start and stop the senders of each
+    worker. With other servers they start at the first request, so after a fork.
+    """
+    store, private = app.extensions["storage"], app.config["WEBHOOK_PRIVATE"] == "on"
+    channels: list[Channel] = [Chat(store, app.config["BASE_URL"], private)]
+    if app.config["SMTP_URL"]:
+        from identity.messages.mail import Mail  # not without mail
+
+        channels.append(Mail(store, app.config))
+    app.senders = senders = Senders(store, channels)
+    inner = app.wsgi_app
+
+    def first(environ: dict, start_response: Callable) -> object:
+        app.wsgi_app = inner
+        senders.start()
+        return inner(environ, start_response)
+
+    app.wsgi_app = first

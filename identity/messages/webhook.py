@@ -1,0 +1,216 @@
+"""A webhook: one address of the community's chat, which is told what happens on the site.
+
+The address is typed by an administrator, and reached from inside the network of the server: it must
+not lead to what only this machine or its neighbours reach (server-side request forgery).
+"""
+
+import contextlib
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import json
+import re
+import secrets
+import socket
+import ssl
+import threading
+import time
+from urllib.parse import SplitResult, urlsplit
+
+from identity.messages.outbox import CHAT, WEBHOOK_ID, Channel, NotSent, Paused
+from model.kinds import WEBHOOKS
+from model.records import now_ms
+from model.site_records import Message, Webhook
+from storage import Storage
+
+EVENTS = {  # as the form words them
+    "player": "New players",
+    "report": "Reports about players and their apps",
+    "game": "Games that wait to be listed",
+    "suspension": "Suspensions",
+}
+FORMATS = {"discord": "Discord", "json": "JSON, signed"}
+TIMEOUT = 5  # seconds for a whole message
+MOST_READ = 65_536  # bytes of a response
+MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()]|:(?=//))")
+NOT_PUBLIC = [  # no chat is there, but `ipaddress` (of an older Python) says that they are global
+    *map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")),
+    # IPv6 networks whose addresses lead to an IPv4 address
+    *map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")),
+    *map(ipaddress.ip_network, ("64:ff9b:1::/48", "2001::/23", "2002::/16")),
+]
+
+
+# -- the address --------------------------------------------------------------------------------
+
+
+def check_address(url: str, private: bool) -> str | None:
+    """Check the address of a webhook; with `private` it may be one of this network."""
+    try:
+        parts = urlsplit(url)
+        is_complete = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_complete = False
+    if not is_complete or len(url) > 500 or not re.fullmatch(r"[!-~]+", url):
+        return "Copy the whole address from your chat."
+    if parts.username is not None or parts.password is not None:
+        return "Use an address without a name and a password."
+    if not has_allowed_scheme(parts, private):
+        return "Start with https://."
+    try:
+        resolve(parts, private)
+    except NotSent as error:
+        return f"{error} Use another address."
+    return None
+
+
+def resolve(parts: SplitResult, private: bool) -> list[tuple[int, tuple]]:
+    """Return the families and addresses to connect to, resolved once. Raises NotSent."""
+    try:
+        found = socket.getaddrinfo(
+            parts.hostname, parts.port or usual_port(parts), type=socket.SOCK_STREAM
+        )
+    except (OSError, UnicodeError) as error:
+        raise NotSent("No such host was found.") from error
+    for _, _, _, _, address in found:
+        if not private and not is_public(address[0]):
+            raise NotSent("The host is in a private network.")
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def has_allowed_scheme(parts: SplitResult, private: bool) -> bool:
+    return parts.scheme == "https" or (private and parts.scheme == "http")
+
+
+def usual_port(parts: SplitResult) -> int:
+    return 443 if parts.scheme == "https" else 80
+
+
+def is_public(address: str) -> bool:
+    """Return True for an address of the internet, which leads nowhere else."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if any(ip in network for network in NOT_PUBLIC):
+        return False
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
+
+
+# -- sending ------------------------------------------------------------------------------------
+
+
+class Chat(Channel):
+    """The channel of the chat's messages; with `private` it may be in this network."""
+
+    name = CHAT
+    poll = 5.0  # seconds
+    delays = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds
+
+    def __init__(self, store: Storage, site: str, private: bool) -> None:
+        self._store = store
+        self._site = site
+        self._private = private
+
+    def send(self, message: Message) -> None:
+        """Send a message to the webhook of now; one without a webhook is done. Raises NotSent."""
+        webhook = self._store.records(WEBHOOKS).find(WEBHOOK_ID)
+        if webhook is None:
+            return
+        content = content_of(webhook, self._site, message)
+        status, headers = deliver(webhook, self._private, *content)
+        if status == 429:
+            wait = headers.get("Retry-After", "")
+            seconds = int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60
+            raise Paused("It asked to wait.", max(seconds, 1))
+        if not 200 <= status < 300:
+            raise NotSent(f"It answered with the status {status}.")
+
+
+def content_of(webhook: Webhook, site: str, message: Message) -> tuple[bytes, dict[str, str]]:
+    """Return the body of a message in the webhook's format, and the headers for it."""
+    values = json.loads(message.body)
+    text, url = values["text"], site + values["path"]
+    headers = {"Content-Type": "application/json", "User-Agent": "Identity-Server"}
+    if webhook.format == "discord":
+        escaped = MARKDOWN.sub(r"\\\1", text)  # no name becomes a link, or is mentioned
+        content = f"{escaped} <{url}>"[:2000]
+        return json.dumps({"content": content, "allowed_mentions": {"parse": []}}).encode(), headers
+    values = {"id": message.id, "event": message.event, "time": message.created, "site": site}
+    body, time = json.dumps(values | {"text": text, "url": url}).encode(), str(now_ms() // 1000)
+    headers["X-Identity-Timestamp"] = time
+    headers["X-Identity-Signature"] = f"sha256={sign(webhook.key, time, body)}"
+    return body, headers
+
+
+def sign(key: str, time: str, body: bytes) -> str:
+    """Return the HMAC with SHA-256, in hex, of the time in seconds, a full stop and the body."""
+    return hmac.new(key.encode(), f"{time}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def new_key() -> str:
+    """Return a new key for `sign`."""
+    return secrets.token_urlsafe(32)
+
+
+def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tuple[int, dict]:
+    """Post a body to the webhook, at the address that was checked. Raises NotSent.
+
+    Redirects are not followed. A timer closes the socket, because its own timeout is one of each
+    read: a server that sends a byte every few seconds would hold the thread.
+    """
+    parts = urlsplit(webhook.url)
+    if not has_allowed_scheme(parts, private):
+        raise NotSent("The address does not start with https://.")
+    addresses, ends = resolve(parts, private), time.monotonic() + TIMEOUT
+    try:
+        with connect(addresses, ends) as connected, connected.dup() as duplicate:
+            left = max(ends - time.monotonic(), 0)
+            timer = threading.Timer(
+                left, shut_down, [duplicate]
+            )  # TLS takes the socket itself over
+            timer.start()
+            try:
+                connected.settimeout(TIMEOUT)
+                return exchange(connected, parts, body, headers)
+            finally:
+                timer.cancel()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, ssl.SSLError) else type(error).__name__
+        raise NotSent(f"It could not be reached ({reason}).") from error
+
+
+def connect(addresses: list[tuple[int, tuple]], ends: float) -> socket.socket:
+    """Return a connection to the first address that answers in its share of the time."""
+    problem = OSError("no address")
+    for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        connected = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connected.settimeout(max((ends - time.monotonic()) / left, 0.01))
+            connected.connect(address)
+        except OSError as error:
+            connected.close()
+            problem = error
+        else:
+            return connected
+    raise problem
+
+
+def shut_down(connected: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
+
+
+def exchange(
+    connected: socket.socket, parts: SplitResult, body: bytes, headers: dict[str, str]
+) -> tuple[int, dict]:
+    """Send the request and return the status and the headers of the response."""
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or usual_port(parts))
+    connection.default_port = usual_port(parts)  # which `Host` does not name
+    if parts.scheme == "https":  # verified for the name, wherever it led
+        context = ssl.create_default_context()
+        connected = context.wrap_socket(connected, server_hostname=parts.hostname)
+    connection.sock = connected
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    connection.request("POST", path, body, headers | {"Connection": "close"})
+    response = connection.getresponse()
+    response.read(MOST_READ)
+    return response.status, response.headers

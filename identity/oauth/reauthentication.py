@@ -1,0 +1,92 @@
+"""Signing in again, because an app asks for it (OpenID Connect Core 3.1.2.1).
+
+An app may want the password again (`prompt=login`), a sign-in that is not older than `max_age`, or
+the player of an ID token (`id_token_hint`). The request then gets a parameter `asked`, which is
+signed and says so. A session that began after it in the same browser satisfies the request: nobody
+is asked twice.
+"""
+
+from typing import NamedTuple
+
+from flask import request, session
+from itsdangerous import BadSignature
+
+from identity.access.sessions import BROWSER, browser_id
+from identity.http.signing import serializer
+from identity.oauth.authorization import LOGIN, AuthorizationRequest
+from identity.oauth.terms import pending_parameters
+from model.records import CLOCK_TOLERANCE, User, now_ms
+
+ASKED = "asked"  # the parameter
+ASKED_MAX_AGE = 600  # seconds
+OF_BROWSER = "asked of a browser"  # the purpose of its signature
+
+
+class Asked(NamedTuple):
+    """Who was asked to sign in again, and when."""
+
+    client_id: str
+    user_id: int | None  # nobody else may sign in; None: anyone, because nobody was signed in
+    session_id: str | None  # of the session that is not enough
+    time: int  # milliseconds
+    browser: str  # nobody passes with what another one was asked
+
+
+def session_start(player: User) -> int:
+    """Return when the player signed in to this session."""
+    return next(each.since for each in player.sessions if each.id == session["id"])
+
+
+def session_amr() -> list[str]:
+    """Return how the player signed in to this session (RFC 8176), [] by a password."""
+    return session.get("amr", [])
+
+
+def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> bool:
+    """Return True if the player has to sign in before this request can be answered."""
+    if player is None or auth_request.hinted_id not in (None, player.id):
+        return True
+    since, max_age = session_start(player), auth_request.max_age
+    is_too_old = max_age is not None and now_ms() - since > max_age * 1000
+    if not is_too_old and LOGIN not in auth_request.prompts:
+        return False
+    asked = _read(request.args.getlist(ASKED))
+    if asked is None or asked.client_id != auth_request.client_id:
+        return True
+    # Of another machine the clock may be behind; its session is another one all the same.
+    is_later = since > asked.time - CLOCK_TOLERANCE * 1000
+    is_same_player = asked.user_id in (None, player.id)
+    return not (is_same_player and is_later and asked.session_id != session["id"])
+
+
+def address_after_sign_in(player: User | None, auth_request: AuthorizationRequest) -> str:
+    """Return the address of this request, with ASKED if a page has to ask for the password."""
+    # As it was sent: encoded anew, some characters of `state` are three times as long.
+    sent = request.query_string.decode().split("&")
+    parameters = [each for each in sent if not each.startswith(f"{ASKED}=")]
+    user_id = auth_request.hinted_id or (player and player.id)
+    if user_id or LOGIN in auth_request.prompts or auth_request.max_age is not None:
+        session_id = player and session["id"]
+        asked = Asked(auth_request.client_id, user_id, session_id, now_ms(), browser_id())
+        parameters.append(f"{ASKED}={serializer(OF_BROWSER).dumps(asked)}")
+    return f"{request.path}?{'&'.join(parameters)}"
+
+
+def find_asked(address: str) -> Asked | None:
+    """Return what the authorization request at an address asks of this browser, or None."""
+    return _read(pending_parameters(address).getlist(ASKED))
+
+
+def find_login_hint(address: str) -> str:
+    """Return the name that the authorization request at an address proposes, or ""."""
+    return pending_parameters(address).get("login_hint", "")
+
+
+def _read(values: list[str]) -> Asked | None:
+    if not values:
+        return None
+    try:
+        asked = Asked(*serializer(OF_BROWSER).loads("".join(values), ASKED_MAX_AGE))
+    except BadSignature:
+        return None
+    return asked if asked.browser == session.get(BROWSER) else None

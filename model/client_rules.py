@@ -1,0 +1,96 @@
+"""The rules of a client's fields.
+
+Every record holds those of `model.rules`. A new redirect URI or game URL is, besides, one that
+browsers open: records from before that rule are read as they are.
+"""
+
+import re
+import socket
+from urllib.parse import urlsplit
+
+from model import names, rules
+from model.kind import Rules
+from model.records import Client
+
+# WHATWG Fetch 2.10: they are those of protocols that a request could be mistaken for.
+BLOCKED_PORTS = {0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87}
+BLOCKED_PORTS |= {95, 101, 102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139}
+BLOCKED_PORTS |= {143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548}
+BLOCKED_PORTS |= {554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659}
+BLOCKED_PORTS |= {4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
+WILDCARD = re.compile(r"[/\w*]\*(?=/|$)")
+IN_NUMBERS = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # WHATWG URL 3.5: an IPv4 address
+HOST_LENGTH, LABEL_LENGTH = 253, 63  # characters (RFC 1035 2.3.4)
+A_LABEL = "xn--"  # RFC 5890 2.3.2.1
+
+
+def kept_rules(client: Client) -> Rules:
+    """Return the rules that no record of a client may break, by field."""
+    return {
+        "secret_sha256": lambda secret: rules.check_secret_hash(secret, client.public),
+        "redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
+        "game_url": rules.check_game_url,
+        "post_logout_redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
+    }
+
+
+def new_rules(client: Client) -> Rules:
+    """Return the rules of new values, by field."""
+    return kept_rules(client) | {
+        "name": names.check_client_name,
+        "redirect_uris": lambda uris: check_new_uris(uris, client.public),
+        "game_url": lambda url: rules.check_game_url(url) or (url and check_opens(url)),
+        "description": rules.check_description,
+        "post_logout_redirect_uris": lambda uris: check_new_uris(uris, client.public),
+        "only_groups": rules.check_groups,
+        "device": lambda device: rules.check_device(device, client.public),
+    }
+
+
+def check_new_uris(uris: list[str], public: bool = False) -> str | None:
+    """Check the redirect URIs that a confidential or a public client is about to get."""
+    if problem := rules.check_redirect_uris(uris, public):
+        return problem
+    problems = ((uri, check_opens(uri)) for uri in uris)
+    return next((f"{uri!r}: {problem}" for uri, problem in problems if problem), None)
+
+
+def check_opens(uri: str) -> str | None:
+    """Check that browsers open a redirect URI whose format is right."""
+    parts = urlsplit(uri)
+    if WILDCARD.search(parts.path):
+        return "Write the whole address. A * does not stand for other ones."
+    if not rules.has_origin(uri):
+        return None
+    if parts.port in BLOCKED_PORTS:
+        return f"Browsers don't open port {parts.port}. Use another one."
+    if ":" not in parts.hostname and not _is_opened(parts.hostname):
+        return "Browsers don't open this host. Check its dots and numbers."
+    return None
+
+
+def _is_opened(host: str) -> bool:
+    """Return True for a host, in lower case, that browsers look up."""
+    if IN_NUMBERS.fullmatch(host):
+        return _is_ipv4(host)
+    return len(host) <= HOST_LENGTH and all(map(_is_label, host.split(".")))
+
+
+def _is_ipv4(host: str) -> bool:
+    """Return True for an IPv4 address in any of the forms that browsers know: 127.1, 0x7f.1."""
+    try:
+        socket.inet_aton(host)
+    except OSError:
+        return False
+    return True
+
+
+def _is_label(label: str) -> bool:
+    """Return True for a label of a host name, which is in Punycode if it is an A-label."""
+    if not label.startswith(A_LABEL):
+        return 0 < len(label) <= LABEL_LENGTH
+    try:
+        text = label.removeprefix(A_LABEL).encode().decode("punycode")
+    except UnicodeError:
+        return False
+    return len(label) <= LABEL_LENGTH and not text.isascii()

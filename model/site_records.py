@@ -1,0 +1,102 @@
+"""The records of the site itself; `model.kinds` has their keys and rules.
+
+Times are integer milliseconds since 1970 UTC.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Invite:
+    """An invitation to create accounts."""
+
+    id: str  # of one that an earlier version made, its SHA-256
+    expires: int  # when this record goes
+    secret: str = ""  # the SHA-256 of the invitation; "": it is the id
+    good_until: int = 0  # 0: until `expires`
+    uses: int = 1  # how many accounts
+    used_by: list[int] = field(default_factory=list)  # ids that were given to accounts
+    note: str = ""  # for whom, for administrators
+    flair: str = ""  # that the new players get; "": none
+    by: int | str | None = None  # a user id or "command"; None: unknown
+    created: int = 0
+    revoked: int = 0  # when; 0: it is not
+
+    @property
+    def ends(self) -> int:
+        """When it stopped, or stops, being good."""
+        return self.revoked or self.good_until or self.expires
+
+
+@dataclass(slots=True)
+class Note:
+    """What a moderator wrote about a player, for moderators."""
+
+    id: str
+    user_id: int
+    by: int
+    text: str
+    created: int
+
+
+@dataclass(slots=True)
+class Look:
+    """What administrators changed of the pages; None and "" leave it to the settings."""
+
+    id: str
+    changed: int
+    welcome: str | None = None
+    contact: str | None = None
+    accent: str = ""  # "#7a3fb0"
+    logo: int | None = None  # the id of a Logo
+
+
+@dataclass(slots=True)
+class Logo:
+    """The logo of the site."""
+
+    id: int  # when it was uploaded
+    image: str  # a webp file in Base64
+
+
+@dataclass(slots=True)
+class Webhook:
+    """Where the community's chat is told what happens."""
+
+    id: str
+    changed: int
+    url: str  # a credential
+    format: str  # "discord" or "json"
+    events: list[str]
+    key: str = ""  # that signs messages of the format json
+
+
+@dataclass(slots=True)
+class Message:
+    """A message that waits to be sent."""
+
+    id: str  # ids are in the order in which messages came
+    channel: str  # "chat" or "mail"
+    event: str  # what it tells of; of a letter, its kind
+    body: str  # of a letter, all of it with its headers; "": it is composed as it is sent
+    created: int
+    expires: int  # when this record goes
+    tries: int = 0
+    pauses: int = 0  # how often the channel was paused after this message was tried
+    due: int = 0  # when it is tried next
+    problem: str = ""  # of the last try
+    given_up: int = 0  # when; 0: it is not
+    claimed: int = 0  # until when a sender has it, by the clock of the storage
+    to: str = ""  # the email address of a letter
+    browser: str = ""  # that asked for the link in a letter: the hash of a secret that it keeps
+    good_until: int = 0  # when the link in a letter ends; 0: it has none
+
+
+@dataclass(slots=True)
+class State:
+    """How the last run of something ended, or when it last happened."""
+
+    id: str  # "backup", "unconfirmed" (identity.messages.mail) or "address" (identity.http.proxies)
+    time: int  # of the last success or event; 0: none
+    problem: str = ""  # of a later failure, or what was received
+    times: list[int] = field(default_factory=list)  # of the last events

@@ -1,0 +1,218 @@
+"""The account pages but `pages.account.security`: profile and picture, apps, the player's data."""
+
+import functools
+
+from flask import Blueprint, abort, current_app, request, session
+from werkzeug.datastructures import MultiDict
+from werkzeug.wrappers import Response
+
+from identity.access.letters import tell_deletion
+from identity.access.sessions import require_player
+from identity.acts.actors import HALF_AN_HOUR
+from identity.http.context import get_storage
+from identity.http.responses import NO_STORE, security_policy
+from identity.http.signing import digest_of
+from identity.oauth.terms import JOIN, SCOPES
+from identity.site.formatting import DATE, format_age, format_time
+from model.errors import DamagedRecord, NoSuchClient
+from model.names import normal_name
+from model.records import Grant, User
+from model.rules import check_bio
+from pages.account import export
+from pages.account.security import security
+from pages.community.moderation import acts_of
+from pages.kit import forms
+from pages.kit.proof import confirmation_of, refuse_unconfirmed
+from pages.kit.rendering import render_page
+from pages.kit.uploads import read_images
+
+CHANGED_SINCE = (
+    "Your profile was changed since you opened this page, perhaps in another tab. The form has "
+    "what you typed. Below it is what is saved now."
+)
+
+account = Blueprint("account", __name__)
+account.register_blueprint(security)
+
+# -- profile and picture ------------------------------------------------------------------------
+
+
+@account.get("/account")
+def show_account() -> str:
+    return account_page(require_player(), {})
+
+
+def account_page(player: User, problems: dict[str, dict[str, str]]) -> str:
+    """Return the first page with `problems` by form, then by field, and the typed values."""
+    # The form of a picture has no values to keep, and cannot be read if it is too large.
+    typed = MultiDict() if "picture" in problems else request.form
+    return render_page(
+        "account.html",
+        player,
+        name=typed.get("name", player.name),
+        bio=typed.get("bio", player.bio),
+        equipped_flair=typed.get("equippedFlair", player.equipped_flair),
+        listed=read_tick(typed, "listed", not player.unlisted),
+        playing=read_tick(typed, "playing", not player.hides_game),
+        seen=digest_of_profile(player),
+        changed_since=problems.get("profile") == {"form": CHANGED_SINCE},
+        problems=problems,
+        notice=forms.pop_notice(),
+    )
+
+
+def read_tick(form: MultiDict, name: str, default: bool | None = None) -> bool | None:
+    """Return whether a checkbox is ticked; a form without it has the `default`.
+
+    Browsers send no box that is not ticked, so a hidden field of the same name sends "no" first.
+    """
+    return form.getlist(name)[-1] == "yes" if name in form else default
+
+
+def digest_of_profile(player: User) -> str:
+    """Return what a form sends as `seen`: it differs once another tab has changed the profile."""
+    shown = player.name, player.bio, player.equipped_flair, player.unlisted, player.hides_game
+    return digest_of(repr(shown), 12)
+
+
+account_form = functools.partial(forms.form_view, lambda: (require_player(),), account_page)
+
+
+@account.post("/account")
+@account_form("profile")
+def save_profile(player: User) -> Response:
+    """Change `name`, `bio`, `equippedFlair`, and what is shown: `listed` and `playing`.
+
+    A missing field stays as it is. A profile that was changed since it was `seen` is shown again,
+    with both texts.
+    """
+    name = normal_name(request.form.get("name", player.name))
+    bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
+    flair = request.form.get("equippedFlair", player.equipped_flair)
+    listed, playing = (read_tick(request.form, each) for each in ("listed", "playing"))
+    is_same = (name, bio, flair) == (player.name, player.bio, player.equipped_flair)
+    if not is_same and request.form.get("seen", "") not in ("", digest_of_profile(player)):
+        raise forms.FormRefused({"form": CHANGED_SINCE}, 409)
+    renamed, lacks_flair = name != player.name, flair not in player.flairs
+    forms.refuse_problems(
+        name=forms.check_player_name(name) if renamed else None,
+        bio=check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
+        equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
+    )
+    acts_of(player).change_profile(
+        player.id,
+        name if renamed else None,
+        # A missing field stays as it is now, not as it was before the checks.
+        bio if "bio" in request.form else None,
+        flair if "equippedFlair" in request.form else None,
+        unlisted=None if listed is None else not listed,
+        hides_game=None if playing is None else not playing,
+    )
+    return forms.redirect_with_notice("Profile saved.", "/account")
+
+
+@account.post("/account/picture")
+@account_form("picture")
+def change_picture(player: User) -> Response:
+    """Make the upload `picture` the player's picture."""
+    images = read_images(player, "picture")
+    acts_of(player).save_picture(player.id, images)
+    return forms.redirect_with_notice("Picture saved.", "/account")
+
+
+@account.post("/account/picture/remove")
+@account_form("picture", stamped=True)
+def remove_picture(player: User) -> Response:
+    """Replace the picture by the generated one."""
+    acts_of(player).remove_picture(player.id)
+    return forms.redirect_with_notice("Picture removed.", "/account")
+
+
+# -- apps ---------------------------------------------------------------------------------------
+
+
+@account.get("/account/apps")
+def show_apps() -> str:
+    """Show the apps that the player allowed."""
+    player = require_player()
+    return render_page(
+        "account_apps.html",
+        player,
+        apps=[describe_app(client_id, grant) for client_id, grant in player.consents.items()],
+        notice=forms.pop_notice(),
+    )
+
+
+def describe_app(client_id: str, grant: Grant) -> dict:
+    """Return an app that the player allowed, as the page shows it."""
+    try:
+        client = get_storage().clients.read(client_id)
+        name, is_game = client.name, client.is_game
+    except (NoSuchClient, DamagedRecord):
+        name, is_game = "An app that was deleted", False
+    return {
+        "client_id": client_id,
+        "name": name,
+        "is_game": is_game,
+        "hidden": grant.hidden,
+        "played": format_age(grant.played) if grant.played else None,
+        "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope if each != JOIN],
+        "joins": JOIN in grant.scope,
+        "since": format_time(grant.since, DATE),
+    }
+
+
+@account.post("/account/apps/shown")
+def change_shown() -> Response:
+    """Show the game of an app on the player's profile if `shown` is "yes", or hide it if "no"."""
+    player, shown = require_player(), request.form.get("shown")
+    if shown not in ("yes", "no"):
+        abort(400, "Choose yes or no.")
+    acts_of(player).show_game(player.id, request.form.get("client_id", ""), shown == "yes")
+    done = "Your profile shows it." if shown == "yes" else "Your profile does not show it."
+    return forms.redirect_with_notice(done, "/account/apps")
+
+
+@account.post("/account/apps/withdraw")
+def withdraw() -> Response:
+    """Withdraw the player's consent to a client, which ends its tokens."""
+    player = require_player()
+    acts_of(player).withdraw(player.id, request.form.get("client_id", ""))
+    return forms.redirect_with_notice("Access removed.", "/account/apps")
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+@account.get("/account/data")
+def show_data() -> tuple:
+    return data_page(require_player(), {})
+
+
+def data_page(player: User, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the page of the player's data, with problems of its form, and its headers."""
+    shown = {"problems": problems, "notice": forms.pop_notice(), **confirmation_of(player)}
+    page = render_page("account_data.html", player, **shown)
+    return page, security_policy(connects=True) if shown["confirms"] else {}
+
+
+@account.get("/account/export")
+def export_account() -> Response:
+    """Return everything that the server keeps about the player as JSON, without credentials."""
+    player, store = require_player(), get_storage()
+    store.attempts.count("export of", str(player.id), export.EXPORTS_AN_HOUR, HALF_AN_HOUR)
+    parts = export.export_account(store, player, current_app.logger)
+    headers = {**NO_STORE, "Content-Disposition": 'attachment; filename="account.json"'}
+    return Response(parts, headers=headers, content_type="application/json")
+
+
+@account.post("/account/delete")
+# Stamped, because browsers fill in the password, and links open <details>.
+@forms.form_view(lambda: (require_player(),), data_page, stamped=True)
+def delete_account(player: User) -> Response:
+    """Delete the account, with the `password`."""
+    refuse_unconfirmed(player, "password")
+    acts_of(player).delete_user(player.id)
+    tell_deletion(get_storage(), current_app.config, player, is_own=True)
+    session.clear()
+    return forms.redirect_with_notice("Account deleted.", "/")

@@ -1,0 +1,147 @@
+"""Security: where a player is signed in, the password, the email address."""
+
+import functools
+
+from flask import Blueprint, current_app, request, session
+from werkzeug.wrappers import Response
+
+from identity.access.letters import ask_confirmation, notify, tell_old_address
+from identity.access.passwords import hash_password
+from identity.access.pasted import unwrap
+from identity.access.sessions import require_player, start_session
+from identity.http.context import get_storage, mail_is_on
+from identity.http.limits import client_address, password_place
+from identity.http.responses import security_policy
+from identity.site.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
+from identity.site.settings import site_words
+from model.addresses import ascii_email, check_email, login_key, normal_email
+from model.records import Session, User, now_ms
+from model.rules import check_password, normal_password
+from pages.community.moderation import acts_of
+from pages.kit import forms
+from pages.kit.passkey_card import own_rp_id, passkey_card
+from pages.kit.proof import confirmation_of, refuse_unconfirmed
+from pages.kit.rendering import render_page
+
+security = Blueprint("security", __name__)
+
+
+@security.get("/account/security")
+def show_security() -> tuple:
+    return security_page(require_player(), {})
+
+
+def security_page(
+    player: User, problems: dict[str, dict[str, str]], codes: list[str] | None = None
+) -> tuple[str, dict[str, str]]:
+    """Return the page, with `problems` by form, then by field, and its headers.
+
+    It has the typed email address, and new recovery `codes`.
+    """
+    card = passkey_card(player, codes)
+    page = render_page(
+        "account_security.html",
+        player,
+        browsers=[
+            {
+                "id": each.id,
+                "browser": each.browser,
+                "use": describe_use(each),
+                "current": each.id == session["id"],
+            }
+            for each in reversed(player.sessions)
+        ],
+        email=request.form.get("email", player.email),
+        mail=mail_is_on(),
+        problems=problems,
+        notice=forms.pop_notice(),
+        card=card,
+        **confirmation_of(player),
+    )
+    return page, security_policy(connects=True) if card else {}
+
+
+def describe_use(entry: Session) -> str:
+    """Return when and from where a session was last used, as the page says it."""
+    if entry.id == session["id"]:
+        return f"Now, from {client_address(request.remote_addr)}"
+    if not (entry.used and entry.address):
+        return f"Signed in on {format_time(entry.since, DATE_AND_TIME)}"
+    hours = (now_ms() - entry.used) // (HOUR * 1000)
+    ago = f"{format_duration(hours * HOUR)} ago" if hours > 0 else "in the last hour"
+    return f"Last used {ago}, from {entry.address}"
+
+
+security_form = functools.partial(forms.form_view, lambda: (require_player(),), security_page)
+
+# -- where the player is signed in --------------------------------------------------------------
+
+
+@security.post("/account/sessions/end")
+def end_one_session() -> Response:
+    player = require_player()
+    acts_of(player).sign_out(player.id, request.form.get("session", ""))
+    return forms.redirect_with_notice("Browser signed out.", "/account/security")
+
+
+@security.post("/account/sign-out-others")
+def sign_out_others() -> Response:
+    """Sign out all of the player's browsers but this one."""
+    player = require_player()
+    acts_of(player).sign_out(player.id, kept=session["id"])
+    return forms.redirect_with_notice("The others are signed out.", "/account/security")
+
+
+# -- password and email -------------------------------------------------------------------------
+
+
+@security.post("/account/password")
+@security_form("password")
+def change_password(player: User) -> Response:
+    """Set a `new_password`, with the `current_password`; every other browser is signed out."""
+    password = read_new_password(player)
+    refuse_unconfirmed(player, "current_password")
+    set_new_password(player, password)
+    notify(player, "password")
+    return forms.redirect_with_notice("Password changed.", "/account/security")
+
+
+def read_new_password(user: User) -> str:
+    """Return the `new_password`, as it is hashed. Raises FormRefused if it breaks the rules."""
+    password = request.form.get("new_password", "")
+    words = site_words(current_app.config)
+    problem = check_password(password, user.name, user.email, *words)
+    forms.refuse_problems(new_password=problem)
+    return normal_password(password)
+
+
+def set_new_password(user: User, password: str) -> None:
+    """Set the password of a user who proved to be one, end all sessions and start one here.
+
+    Raises FormRefused, Busy, StorageFailed.
+    """
+    with password_place(user.id):
+        password_hash = hash_password(password)
+    if not start_session(user, password, password_hash):
+        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
+
+
+@security.post("/account/email")
+@security_form("email")
+def change_email(player: User) -> Response:
+    """Change the `email`, or remove it, with the `current_password`."""
+    email = normal_email(unwrap(request.form.get("email", "")))
+    unchanged = "This is your email already." if email else "You have no email. Enter one."
+    problem = check_email(email, current_app.config["EMAIL"] == "required")
+    is_same = email == (ascii_email(player.email) or player.email)
+    forms.refuse_problems(email=unchanged if is_same else problem)
+    refuse_unconfirmed(player, "current_password")
+    if email and login_key(email) != login_key(player.email):
+        forms.refuse_taken_email(email, player.id)
+    acts_of(player).change_email(player.id, email, own_rp_id())
+    tell_old_address(player)
+    is_asked = ask_confirmation(get_storage().users.read(player.id))
+    done = "Email saved." if email else "Email removed."
+    if is_asked:
+        done = "Email saved. We sent a message there: open its link to confirm it."
+    return forms.redirect_with_notice(done, "/account/security")

@@ -1,0 +1,5 @@
+"""For moderators and administrators, at /admin; `desk` has the tabs of all these pages.
+
+`overview` is the first page, `reports` and `players` are the moderators' work; `apps`,
+`invitations`, `look`, `chat` and `log` are for administrators.
+"""

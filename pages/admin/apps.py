@@ -1,0 +1,71 @@
+"""The administrators' list of all apps: by their last sign-in, or by their owner."""
+
+import contextlib
+import re
+
+from flask import Blueprint, request
+
+from identity.access.pasted import unwrap
+from identity.acts.naming import find_player_id, name_owner
+from identity.http.context import get_storage
+from model.errors import DamagedRecord, NotFound
+from model.kind import hour_of
+from model.records import Client
+from model.rules import CLIENT_ID
+from pages.admin.desk import render_desk, require_administrator
+from pages.community.players import format_hours_ago
+
+APPS_SHOWN = 50  # on one page
+APPS_READ = 300  # at most for one page, of those that nobody signed in to
+START = "0" * 16  # a place before the ids of all apps
+OWNED = 500  # at most of one owner, newest sign-ins first
+PLACE = re.compile(rf"(?:([0-9]{{7}})-)?({CLIENT_ID.pattern})")  # an hour, and an id
+
+admin_apps = Blueprint("admin_apps", __name__)
+
+
+@admin_apps.get("/admin/apps")
+def show_apps() -> str:
+    """Show a page of the apps, or those of an `owner`: a player's name or "administrators"."""
+    viewer, args = require_administrator(), request.args
+    whose, owner = args.get("whose", ""), unwrap(args.get("owner", ""))
+    found, problems = PLACE.fullmatch(args.get("after", "")), {}
+    owner_id = find_player_id(get_storage(), owner) if owner else None
+    if owner and owner_id is None:
+        problems, apps, more = {"owner": "No player has this name. Type another one."}, [], None
+    elif owner or whose == "administrators":
+        owned = get_storage().clients.of_owner(owner_id, at_most=OWNED)
+        apps, more = sorted(owned, key=lambda app: app.used, reverse=True), None
+    else:
+        apps, more = apps_after(*found.groups() if found else (None, None))
+    return render_desk(
+        "admin_apps.html",
+        viewer,
+        rows=[(app, name_owner(get_storage(), app), format_hours_ago(app.used)) for app in apps],
+        next=more,
+        is_first=not found,
+        owner=owner,
+        whose=whose,
+        problems=problems,
+    )
+
+
+def apps_after(hour: str | None, client_id: str | None) -> tuple[list[Client], str | None]:
+    """Return the apps of a page, and the place of the next one: first those that were used."""
+    clients, found = get_storage().clients, []
+    if hour or not client_id:
+        place = (hour, client_id) if hour else None
+        found = clients.between("used", "0", "9", place, APPS_SHOWN + 1)
+        if len(found) > APPS_SHOWN:
+            last = found[APPS_SHOWN - 1]
+            return found[:APPS_SHOWN], f"{hour_of(last.used)}-{last.id}"
+        client_id = None
+    ids = clients.ids(client_id, APPS_READ)
+    for each in ids:
+        if len(found) == APPS_SHOWN:
+            return found, client_id or START
+        client_id = each
+        with contextlib.suppress(NotFound, DamagedRecord):
+            app = clients.read(each)
+            found += [] if app.used else [app]
+    return found, client_id if len(ids) == APPS_READ else None

@@ -1,0 +1,34 @@
+"""What the pages of moderators and administrators share."""
+
+from flask import abort
+
+from identity.access.sessions import require_player
+from identity.acts.rights import may_administer
+from model.records import User
+from pages.kit.forms import pop_notice
+from pages.kit.rendering import render_page
+
+TABS = {
+    "/admin": "Overview",
+    "/admin/invitations": "Invitations",
+    "/admin/players": "Players",
+    "/admin/apps": "Apps",
+    "/admin/log": "Log",
+    "/admin/look": "Look",
+}
+FOR_MODERATORS = ("/admin", "/admin/players")
+
+
+def require_administrator() -> User:
+    """Return the signed-in player, an administrator. Raises Forbidden."""
+    player = require_player()
+    if not may_administer(player):
+        abort(403, "Only administrators can do this.")
+    return player
+
+
+def render_desk(template: str, player: User, **values) -> str:
+    """Return a page with the tabs that this moderator or administrator has."""
+    shown = TABS if may_administer(player) else FOR_MODERATORS
+    tabs = [(address, TABS[address]) for address in shown]
+    return render_page(template, player, tabs=tabs, notice=pop_notice(), **values)

@@ -1,0 +1,105 @@
+"""The administrators' page of invitations."""
+
+import re
+
+from flask import Blueprint, request
+from werkzeug.wrappers import Response
+
+from identity.acts.invitations import InviteActs
+from identity.http.context import base_url, get_storage
+from model.kinds import INVITES
+from model.records import User, now_ms
+from model.site_records import Invite
+from pages.admin.desk import render_desk, require_administrator
+from pages.community.moderation import actor_of
+from pages.kit.forms import FormRefused, form_view, redirect_with_notice
+from pages.kit.proof import ask_proof, with_proof
+from storage.repositories import unchanged
+
+INVITES_SHOWN = 50  # on one page
+NAMES_SHOWN = 3  # of those who used one
+LENGTHS = {"1": "1 day", "7": "7 days", "30": "30 days", "365": "1 year"}  # by days
+
+invitations = Blueprint("invitations", __name__)
+
+
+def acts_of(player: User) -> InviteActs:
+    return InviteActs(get_storage(), actor_of(player))
+
+
+@invitations.get("/admin/invitations")
+def show_invitations() -> str:
+    """Show the invitations, the newest first, a page at a time: `after` an invitation's id."""
+    return invitations_page(require_administrator(), {})
+
+
+def invitations_page(player: User, problems: dict[str, str], secret: str | None = None) -> str:
+    """Return the page; `secret` is that of an invitation that has just been created."""
+    kept = get_storage().invites
+    after = INVITES.parse_id(request.args.get("after", ""))
+    found = kept.page("list", "all", after, INVITES_SHOWN + 1, newest_first=True)
+    page = found[:INVITES_SHOWN]
+    return render_desk(
+        "invitations.html",
+        player,
+        rows=describe(page),
+        next=page[-1].id if len(found) > INVITES_SHOWN else None,
+        is_first=after is None,
+        lengths=LENGTHS,
+        typed=request.form,
+        known_flairs=[each for each in player.flairs if each != "none"],
+        link=secret and f"{base_url()}/sign-up?invite={secret}",
+        problems=problems,
+    )
+
+
+def describe(invites: list[Invite]) -> list[dict]:
+    """Return invitations with their state, and the first of the players who used them."""
+    store = get_storage()
+    accounts = [(invite, store.invites.accounts_with(invite)) for invite in invites]
+    ids = [each for _, used_by in accounts for each in used_by[:NAMES_SHOWN]]
+    users = store.users.read_from_many(list({*ids}), unchanged)
+    known, now = {user.id: user for user in users}, now_ms()
+    return [
+        {
+            "invite": each,
+            "used": len(used_by),
+            "is_open": now < each.ends and len(used_by) < each.uses,
+            "is_over": each.ends <= now,
+            "users": [known.get(user_id) for user_id in used_by[:NAMES_SHOWN]],
+            "others": len(used_by[NAMES_SHOWN:]),
+        }
+        for each, used_by in accounts
+    ]
+
+
+@invitations.post("/admin/invitations")
+@form_view(lambda: (require_administrator(),), invitations_page, stamped=True)
+@with_proof
+def create_invitation(player: User) -> tuple:
+    """Create an invitation for `uses` accounts and `days`, with a `note` and a `flair`."""
+    form = request.form
+    numbers = {"uses": "Write how many people as a number.", "days": "Choose how long."}
+    for field, problem in numbers.items():
+        if not re.fullmatch("[0-9]{1,6}", form.get(field, "")):
+            raise FormRefused({field: problem})
+    texts = {field: form.get(field, "").strip() for field in ("note", "flair")}
+    secret = acts_of(player).create(int(form["days"]), int(form["uses"]), **texts)
+    return show_link(player, secret)
+
+
+def show_link(player: User, secret: str) -> tuple:
+    """Return the page with the link of a new invitation, which no other response has."""
+    return invitations_page(player, {}, secret), 201, {"Location": "/admin/invitations"}
+
+
+@invitations.post("/admin/invitations/revoke")
+@form_view(lambda: (require_administrator(),), invitations_page, stamped=True)
+def revoke_invitation(player: User) -> Response | tuple:
+    """Revoke the invitation `id`; with `again`, create the same again."""
+    acts, invite_id = acts_of(player), request.form.get("id", "")
+    if "again" in request.form:
+        ask_proof(player)
+        return show_link(player, acts.renew(invite_id))
+    acts.revoke(invite_id)
+    return redirect_with_notice("Invitation revoked.", "/admin/invitations")

@@ -1,0 +1,127 @@
+"""The first page of moderators and administrators: what waits for them, and the numbers."""
+
+import itertools
+
+from flask import Blueprint, current_app, redirect, request
+from werkzeug.wrappers import Response
+
+from identity.acts.reports import shown_to
+from identity.acts.rights import may_administer
+from identity.http.context import get_storage, mail_is_on
+from identity.http.proxies import check_proxies
+from identity.messages.outbox import CHAT, MAIL, count_messages
+from identity.site.advice import Advice, check_installation
+from identity.site.formatting import format_age
+from identity.site.statistics import Numbers, read_numbers
+from model.kind import DAY_MS, day_of
+from model.kinds import OUTBOX, REPORTS, given_up_of, waiting_queues
+from model.records import Client, User, now_ms
+from pages.admin.desk import render_desk
+from pages.community.moderation import require_moderator
+
+REPORTS_SHOWN = 50  # on one page
+OTHERS_SHOWN = 20  # games, and suspensions
+READ_AT_MOST = 200  # of each: some have ended, and ids of games have no order
+
+overview = Blueprint("overview", __name__)
+
+
+@overview.get("/admin")
+def show_overview() -> Response | str:
+    """Show what waits: reports, oldest first, a page at a time, `after` or `before` one's id."""
+    player, kept = require_moderator(), get_storage().records(REPORTS)
+    before, after = (REPORTS.parse_id(request.args.get(each, "")) for each in ("before", "after"))
+    found = kept.page("state", "open", before or after, REPORTS_SHOWN + 1, bool(before))
+    if not found and (before or after):  # the last one there has been answered
+        return redirect("/admin", 303)
+    page, more = sorted(found[:REPORTS_SHOWN], key=lambda each: each.id), found[REPORTS_SHOWN:]
+    keys = {"previous": (more if before else after) and page[0].id}
+    keys["next"] = (before or more) and page[-1].id
+    rows = shown_to(get_storage(), player, page)
+    is_first = not (before or after)
+    games = waiting_games() if is_first else []
+    return render_desk(
+        "admin.html",
+        player,
+        rows=rows,
+        **keys,
+        games=games[:OTHERS_SHOWN],
+        more_games=len(games) > OTHERS_SHOWN,
+        suspensions=ending_suspensions() if is_first else [],
+        numbers=describe_numbers() if is_first and may_administer(player) else None,
+    )
+
+
+def waiting_games() -> list[Client]:
+    """Return games that nobody has listed or declined, the oldest first; one more if there are."""
+    found = get_storage().clients.page("queue", "waiting", at_most=READ_AT_MOST)
+    return sorted(found, key=lambda client: client.created)[: OTHERS_SHOWN + 1]
+
+
+def ending_suspensions() -> list[tuple[User, str]]:
+    """Return the players whose suspensions end this week, the soonest first, and in how long."""
+    now, users = now_ms(), get_storage().users
+    days = day_of(now), day_of(now + 7 * DAY_MS)
+    found = users.between("suspended", *days, None, READ_AT_MOST, newest_first=False)
+    ending = [each for each in found if each.suspended]
+    return [(u, format_wait(u.suspension.until - now)) for u in ending[:OTHERS_SHOWN]]
+
+
+def format_wait(milliseconds: int) -> str:
+    """Return when something ends: "within a day", "tomorrow", "in 3 days"."""
+    days = milliseconds // DAY_MS
+    return ("within a day", "tomorrow")[days] if days < 2 else f"in {days} days"
+
+
+def describe_numbers() -> dict:
+    """Return the numbers, each with its words, and the warnings."""
+    numbers, store = read_numbers(get_storage()), get_storage()
+    shown = {
+        "players": f"{numbers.players:,}",
+        "played in the last day": f"{numbers.active_day:,}",
+        "played in the last week": f"{numbers.active_week:,}",
+        "new this week": f"{numbers.new_week:,}",
+        "games listed": f"{numbers.games:,}",
+    }
+    if numbers.free_space is not None:
+        shown["free space"] = f"{numbers.free_space / 10**9:.1f} GB"
+    letters = describe_letters() if mail_is_on() else None
+    if letters:
+        shown["emails waiting"] = f"{letters['waiting']:,}"
+    if numbers.backup.time:
+        shown["last backup"] = format_age(numbers.backup.time)
+    return {
+        "shown": shown,
+        "backup_warning": warning_of_backup(numbers),
+        "advice": [(f"{each.problem}.", f"{each.fix}.") for each in advice_of_site()],
+        "letters": letters,
+        "given_up": store.records(OUTBOX).count("queue", given_up_of(CHAT), OTHERS_SHOWN),
+    }
+
+
+def describe_letters() -> dict:
+    """Return what was given up of the letters, how many wait, and what stops all of them."""
+    outbox = get_storage().records(OUTBOX)
+    oldest = (outbox.page("queue", each, None, READ_AT_MOST) for each in waiting_queues(MAIL))
+    waiting = itertools.chain(*oldest)  # some only wait for their turn
+    return {
+        "waiting": count_messages(get_storage(), MAIL),
+        # A problem that is no failure of the letter itself.
+        "problem": next((each.problem for each in waiting if each.problem and not each.tries), ""),
+        "given_up": outbox.page("queue", given_up_of(MAIL), None, OTHERS_SHOWN, True),
+    }
+
+
+def warning_of_backup(numbers: Numbers) -> str | None:
+    """Return what is wrong with the backups."""
+    if numbers.backup.problem:
+        return f"the last backup failed. {numbers.backup.problem}"
+    if not numbers.backup.time:
+        return "there is no backup yet."
+    return "the last backup is more than two days old." if numbers.backup_is_old else None
+
+
+def advice_of_site() -> list[Advice]:
+    """Return what `settings` warns of, but for its own address, passkey hosts and emails."""
+    found = check_proxies(get_storage(), current_app.config["PROXIES"])
+    return [*check_installation(current_app.config), *found]

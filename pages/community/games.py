@@ -1,0 +1,270 @@
+"""Games: the home page, the page of each one, heartbeats, and signing in beside one."""
+
+import contextlib
+import functools
+import itertools
+import re
+from collections import Counter
+
+from flask import Blueprint, abort, current_app, request
+from werkzeug.wrappers import Response
+
+from identity.access.sessions import redirect_to_sign_in, signed_in_player
+from identity.acts.look import read_look
+from identity.acts.naming import name_owner
+from identity.acts.presence import game_shown
+from identity.acts.rights import may_list, may_see_hidden
+from identity.http.context import base_url, get_storage
+from identity.site.formatting import DAY
+from identity.site.settings import check_game
+from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
+from model.records import Client, User, now_ms
+from model.rules import CLIENT_ID
+from pages.community.moderation import acts_of, app_acts_of, require_moderator
+from pages.community.players import format_ago
+from pages.kit.files import cover_address
+from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
+from pages.kit.rendering import Preview, render_page, welcome_of
+from storage.repositories import unchanged
+
+GAMES_SHOWN = 24  # on one page
+FACES_SHOWN = 6  # in one list of people
+FACES_READ = 24  # records at most, of which some are not shown
+
+SIGNED_IN = re.compile(rf"/play/({CLIENT_ID.pattern})/signed-in")
+
+games = Blueprint("games", __name__)
+
+# -- which games there are ----------------------------------------------------------------------
+
+
+def find_game(client_id: str) -> Client | None:
+    """Return the client whose game can be played here, or None."""
+    try:
+        client = get_storage().clients.read(client_id)
+    except NoSuchClient:
+        return None
+    return client if is_playable(client) else None
+
+
+def require_game(client_id: str) -> Client:
+    """Return the client whose game can be played here. Raises NotFound."""
+    client = find_game(client_id)
+    if client is None:
+        abort(404, "This game was deleted or disabled. Choose another one.")
+    return client
+
+
+def is_playable(client: Client) -> bool:
+    """Return True if a client has a game that this site can show."""
+    if client.game_url is None or client.disabled:
+        return False
+    # Checked again: the base URL may have changed, and people edit records.
+    return check_game(client.game_url, base_url()) is None
+
+
+def preview_of_game(client: Client) -> Preview:
+    """Return what a link to a game shows."""
+    description = client.description or f"A game on {current_app.config['SITE_NAME']}."
+    image, address = cover_address(client, "large"), f"/games/{client.id}"
+    return Preview(client.name, description, image, address, noindex=not client.listed)
+
+
+# -- the home page ------------------------------------------------------------------------------
+
+
+@games.get("/")
+def home() -> str:
+    """Show the games and the people; to a guest also what this site is."""
+    return home_page({})
+
+
+def home_page(problems: dict[str, str]) -> str:
+    """Return the home page, with a problem of the form that lists a game."""
+    player, config = signed_in_player(), current_app.config
+    moderates = player is not None and may_list(player)
+    playing = get_storage().playing.now()
+    welcome = welcome_of(read_look(get_storage()))
+    return render_page(
+        "home.html",
+        player,
+        Preview(config["SITE_NAME"], welcome or config["SITE_NAME"], address="/"),
+        welcome=welcome,
+        moderates=moderates,
+        listed=games_shown(listed=True),
+        unlisted=games_shown(listed=False) if moderates else {},
+        last=find_last_game(player, playing) if player else None,
+        counts=Counter(playing.values()),
+        now=playing_now(playing, player),
+        newest=find_newest(player) if player else None,
+        problems=problems,
+        notice=pop_notice(),
+    )
+
+
+def games_shown(listed: bool) -> dict:
+    """Return `games` that can be played here, listed or not, by name, each with its owner.
+
+    They are paged by id; `previous` and `next` are the addresses of the pages beside this one.
+    """
+    names = ("before", "after") if listed else ("unlisted_before", "unlisted_after")
+    before, after = map(start_of_page, names)
+    shelf, at_most = "listed" if listed else "unlisted", GAMES_SHOWN + 1
+    read = functools.partial(get_storage().clients.page, "games", shelf, at_most=at_most)
+    found = read(before, newest_first=True)[::-1] if before else read(after)
+    if not found:  # they are gone: the first page
+        before, after, found = "", "", read("")
+    page = found[-GAMES_SHOWN:] if before else found[:GAMES_SHOWN]
+    is_first, is_last = (found == page, False) if before else (not after, found == page)
+    playable = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
+    owned = {client.owner_id: client for client in playable}  # each owner is read once
+    owners = {owner: name_owner(get_storage(), client) for owner, client in owned.items()}
+    return {
+        "games": [(client, owners[client.owner_id]) for client in playable],
+        "previous": None if is_first else f"/?{names[0]}={page[0].id}",
+        "next": None if is_last else f"/?{names[1]}={page[-1].id}",
+    }
+
+
+def start_of_page(parameter: str) -> str:
+    """Return the client id in a query parameter at which a page starts; "" for none.
+
+    Other text counts as none: PostgreSQL raises an error for a NUL character.
+    """
+    text = request.args.get(parameter, "")
+    return text if CLIENT_ID.fullmatch(text) else ""
+
+
+def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
+    """Return the listed `game` that a player played last, when, and how many others play it."""
+    for client in get_storage().clients.read_from_many([player.last_game or ""], unchanged):
+        if client.listed and is_playable(client):
+            others = [each for each in playing if playing[each] == client.id and each != player.id]
+            return {"game": client, "ago": format_ago(player.last_heartbeat), "others": len(others)}
+    return None
+
+
+def find_newest(player: User) -> dict:
+    """Return the other `people` who joined last; `alone` is True if there are none at all."""
+    newest = get_storage().users.newest(2 * FACES_SHOWN)
+    others = [each for each in newest if each.id != player.id and has_face(each, player)]
+    people = [(each, format_joined(each)) for each in others[:FACES_SHOWN]]
+    return {"people": people, "alone": [each.id for each in newest] == [player.id]}
+
+
+def format_joined(user: User) -> str:
+    """Return when a player joined: "Joined today", "Joined 3 days ago"."""
+    is_today = now_ms() - user.created < DAY * 1000
+    return "Joined today" if is_today else f"Joined {format_ago(user.created)}"
+
+
+def playing_now(
+    playing: dict[int, str | None], viewer: User | None, game: Client | None = None
+) -> dict:
+    """Return the `number` of those who play now, and the latest `faces` with the games they name.
+
+    With a game, of those who play it; then the faces are of those who may be known to. Guests see
+    none where the list of players is for members.
+    """
+    store = get_storage()
+    ids = [each for each, client_id in playing.items() if game is None or client_id == game.id]
+    sees_players = viewer or current_app.config["PLAYERS"] == "everyone"
+    found = (
+        (user, named)
+        for user_id in ids[: FACES_READ if sees_players else 0]
+        for user in store.users.read_from_many([user_id], unchanged)
+        if has_face(user, viewer)
+        for named in [game_shown(store, user, viewer)]
+        if game is None or named == game
+    )
+    return {"number": len(ids), "faces": list(itertools.islice(found, FACES_SHOWN))}
+
+
+def has_face(user: User, viewer: User | None) -> bool:
+    """Return True if a player is shown to the viewer without being looked for."""
+    return not user.suspended and (not user.unlisted or may_see_hidden(viewer, user))
+
+
+# -- the page of a game -------------------------------------------------------------------------
+
+
+@games.get("/games/<client_id>")
+def show_game(client_id: str) -> str:
+    """Show what a game is, by whom, and who plays it now; anyone with the link can play it."""
+    player, game = signed_in_player(), require_game(client_id)
+    shown = {
+        "owner": name_owner(get_storage(), game),
+        "now": playing_now(get_storage().playing.now(), player, game),
+        "notice": pop_notice(),
+        "moderates": player is not None and may_list(player),
+    }
+    return render_page("game.html", player, preview_of_game(game), game=game, **shown)
+
+
+# -- the forms of moderators --------------------------------------------------------------------
+
+
+@games.post("/play/<client_id>/listed")
+@form_view(
+    lambda client_id: (require_moderator(), client_id),
+    lambda player, client_id, problems: home_page(problems),
+    stamped=True,
+)
+def change_listed(player: User, client_id: str) -> Response:
+    """Put the game on the home page if `listed` is "yes", or take it off if it is "no".
+
+    The game is listed only at the `game_url` that the moderator has seen.
+    """
+    listed = request.form.get("listed")
+    if listed not in ("yes", "no"):
+        abort(400, "Choose yes or no.")
+    seen_url = request.form.get("game_url", "")
+    try:
+        client = app_acts_of(player).set_listed(client_id, listed == "yes", seen_url)
+    except InvalidField as error:
+        raise FormRefused({"form": error.problem}, 409) from error
+    leads_to = f"/games/{client_id}" if "from_game" in request.form else "/"
+    notice = "Game listed." if client.listed else "Game unlisted."
+    return redirect_with_notice(notice, leads_to)
+
+
+# -- heartbeats ---------------------------------------------------------------------------------
+
+
+@games.post("/api/users/heartbeat")
+def heartbeat() -> dict[str, str]:
+    """Add the time since the last heartbeat of this sitting to the player's play time.
+
+    The play page of a game sends its `client_id`.
+    """
+    player = signed_in_player()
+    if player is None:
+        abort(401, "nobody is signed in")
+    game = None
+    with contextlib.suppress(DamagedRecord):
+        game = find_game(request.form.get("client_id", ""))
+    acts_of(player).add_heartbeat(player.id, game and game.id)
+    return {"message": "ok"}
+
+
+# -- signing in beside a game -------------------------------------------------------------------
+
+
+@games.get("/play/<client_id>/signed-in")
+def show_signed_in(client_id: str) -> str:
+    """Show the last page of the window beside a game, which static/signed_in.js tells the game's.
+
+    A guest has to sign in first.
+    """
+    game, player = require_game(client_id), signed_in_player()
+    if player is None:
+        abort(redirect_to_sign_in(request.path))
+    return render_page("signed_in.html", player, beside=game)
+
+
+def find_game_beside(leads_to: str) -> Client | None:
+    """Return the game that goes on beside the window of a form that leads there, or None."""
+    found = SIGNED_IN.fullmatch(leads_to)
+    with contextlib.suppress(StorageError):  # only the page's looks
+        return find_game(found[1]) if found else None
+    return None

@@ -1,0 +1,249 @@
+"""The list of players, and their public profiles with the forms that moderators see there."""
+
+import re
+from collections.abc import Iterator
+
+from flask import Blueprint, abort, current_app, redirect, request
+from markupsafe import Markup, escape
+from werkzeug.wrappers import Response
+
+from identity.access.sessions import require_player, signed_in_player
+from identity.acts.presence import game_shown, games_played, is_playing
+from identity.acts.rights import may_see_hidden
+from identity.http.context import get_storage
+from identity.http.limits import count_guest
+from identity.site.formatting import (
+    DATE,
+    DAY,
+    HOUR,
+    MINUTE,
+    format_age,
+    format_duration,
+    format_time,
+)
+from model.names import can_be_key, unique_key
+from model.records import User, now_ms
+from model.rules import HOST, USER_ID
+from pages.community.moderation_card import moderation_card
+from pages.kit.files import picture_address
+from pages.kit.forms import pop_notice
+from pages.kit.rendering import Preview, lists_profiles, render_page
+
+PLAYERS_SHOWN = 50  # on one page
+PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
+GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
+SEARCH_SHOWN = 60  # characters of a search that found nothing
+FLAIRS_SHOWN = 40  # the others after a press
+GAMES_SHOWN = 6  # that a player played recently
+ROLES = ("", "Moderator", "Administrator")  # by mod level
+PREVIEWED_BIO = 200  # characters
+ADDRESS = re.compile(r"\bhttps?://[^\s<>\"]+", re.IGNORECASE)  # and what stands after it
+# In ASCII alone, and without user information: nothing in it looks like another host.
+LINKED = re.compile(
+    rf"https?://{HOST.pattern}(:[0-9]{{1,5}})?([/?#][!-;=?-\[\]_a-z~]*)?", re.IGNORECASE
+)
+AFTER_ADDRESS = ".,:;!?'*_~]}”’»…。、"  # and a parenthesis that was opened before the address
+LINK = Markup('<a href="{0}" rel="nofollow ugc noopener" dir="ltr">{0}</a>')
+
+players = Blueprint("players", __name__)
+
+# -- the list -----------------------------------------------------------------------------------
+
+
+@players.get("/players")
+def show_players() -> str:
+    """Show a page of the players whose names begin with `q`, behind or before a name's key."""
+    viewer, search = require_viewer(), request.args.get("q", "").strip()
+    if viewer is None:
+        count_guest("list for", GUEST_PAGES)
+    prefix = unique_key(search)
+    summary = f"Who plays on {current_app.config['SITE_NAME']}."
+    preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
+    page = {"people": [], "previous": None, "next": None}
+    if not prefix or can_be_key("name", prefix):  # no look-up for what no name begins with
+        page = players_shown(viewer, prefix)
+    return render_page(
+        "players.html",
+        viewer,
+        preview,
+        search=search,
+        shown_search=search[:SEARCH_SHOWN] + "…" * (len(search) > SEARCH_SHOWN),
+        is_first="after" not in request.args and "before" not in request.args,
+        **page,
+    )
+
+
+def require_viewer() -> User | None:
+    """Return the signed-in player; a guest, None, signs in first where the list is for members."""
+    is_open = current_app.config["PLAYERS"] == "everyone"
+    return signed_in_player() if is_open else require_player()
+
+
+def players_shown(viewer: User | None, prefix: str) -> dict:
+    """Return the `people` of this page, and the name keys at which other pages start.
+
+    Those who are before a key fill the first page if they are too few for another one.
+    """
+    after, before = (key_of_page(each) for each in ("after", "before"))
+    if before and not after:
+        found, more = find_listed(viewer, prefix, before, backwards=True)
+        if more:
+            people = [describe_player(each, viewer) for each in reversed(found)]
+            last = unique_key(found[0].name) if found else before
+            return {"people": people, "previous": more, "next": last}
+    found, more = find_listed(viewer, prefix, after)
+    first = unique_key(found[0].name) if found and after else None
+    people = [describe_player(each, viewer) for each in found]
+    return {"people": people, "previous": first, "next": more}
+
+
+def key_of_page(parameter: str) -> str:
+    """Return the name key in a query parameter, "" without one that a name can have."""
+    key = unique_key(request.args.get(parameter, ""))
+    return key if can_be_key("name", key) else ""
+
+
+def find_listed(
+    viewer: User | None, prefix: str, key: str, backwards: bool = False
+) -> tuple[list[User], str | None]:
+    """Return players from a name key on, and the key of the last one if there may be more.
+
+    A page is short, and may end at a player who is not in the list, if many of them follow.
+    """
+    found, last = [], None
+    for read, user in enumerate(read_by_name(prefix, key, backwards)):
+        is_listed = not user.unlisted or may_see_hidden(viewer, user)
+        is_full = len(found) == PLAYERS_SHOWN
+        if read == PLAYERS_READ or (is_full and is_listed):
+            return found, last
+        if not is_full:
+            last = unique_key(user.name)
+        if is_listed:
+            found.append(user)
+    return found, None
+
+
+def read_by_name(prefix: str, key: str, backwards: bool) -> Iterator[User]:
+    """Yield the players from a name key on, in the order of keys."""
+    while chunk := get_storage().users.by_name(prefix, key, PLAYERS_SHOWN + 1, backwards):
+        yield from chunk
+        key = unique_key(chunk[-1].name)
+
+
+def describe_player(user: User, viewer: User | None) -> dict:
+    """Return a player with the words of the line below the name."""
+    return {
+        "user": user,
+        "role": ROLES[user.mod_level],
+        "playing": is_playing(user),
+        "game": game_shown(get_storage(), user, viewer),
+        "last_played": format_last_played(user),
+    }
+
+
+@players.get("/players/<name>")
+def find_profile(name: str) -> Response:
+    """Redirect to the profile of the player who has this name now, in any spelling of its key."""
+    require_viewer()
+    key = unique_key(name)
+    user = get_storage().users.find_by("name", key) if can_be_key("name", key) else None
+    if user is None:
+        abort(404, "No player has this name.")
+    return redirect(f"/users/{user.id}", 303)
+
+
+# -- the public profile -------------------------------------------------------------------------
+
+
+@players.get("/users/<user_id>")
+def show_profile(user_id: str) -> str:
+    """Show the page that anyone sees of a player; moderators can act on it."""
+    return profile_page(read_shown_user(user_id), {})
+
+
+def read_shown_user(user_id: str) -> User:
+    """Return the player whose id is part of an address. Raises NotFound."""
+    if not USER_ID.fullmatch(user_id):
+        abort(404)
+    return get_storage().users.read(int(user_id))
+
+
+def profile_page(user: User, problems: dict[str, str], link: str | None = None) -> str:
+    """Return a player's public page; `problems` are by field, `link` is a new sign-in link."""
+    player = signed_in_player()
+    bio = " ".join(user.bio.split())[:PREVIEWED_BIO]
+    description = bio or f"A player of {current_app.config['SITE_NAME']}."
+    picture = picture_address(user, "large")
+    noindex = user.unlisted or not lists_profiles()
+    preview = Preview(user.name, description, picture, f"/users/{user.id}", noindex=noindex)
+    flairs = [each for each in user.flairs if each != "none"]
+    flairs.sort(key=lambda flair: flair != user.equipped_flair)
+    shown = describe_player(user, player)
+    # The time of the last heartbeat would tell which game a player is in who does not show it.
+    unseen = user.last_game if shown["playing"] and shown["game"] is None else None
+    played = games_played(get_storage(), user, GAMES_SHOWN + 1)
+    games = [
+        (game, "now" if game == shown["game"] else format_ago(time))
+        for game, time in played
+        if game.id != unseen
+    ]
+    return render_page(
+        "profile.html",
+        player,
+        preview,
+        **shown,
+        play_time=format_play_time(user),
+        since=format_time(user.created, DATE),
+        bio=link_addresses(user.bio),
+        flairs=flairs[:FLAIRS_SHOWN],
+        more_flairs=flairs[FLAIRS_SHOWN:],
+        games=games[:GAMES_SHOWN],
+        moderation=moderation_card(player, user, problems),
+        link=link,
+        notice=pop_notice(),
+    )
+
+
+def link_addresses(text: str) -> Markup:
+    """Return a player's text in which http and https addresses are links to what they say.
+
+    An address with letters of other alphabets stays text: a host may look like another one.
+    """
+    parts, end = [], 0
+    for found in ADDRESS.finditer(text):
+        address = found[0].rstrip(AFTER_ADDRESS + ")" * ("(" not in found[0]))
+        if LINKED.fullmatch(address):
+            parts += [escape(text[end : found.start()]), LINK.format(address)]
+            end = found.start() + len(address)
+    return Markup().join([*parts, text[end:]])
+
+
+def format_play_time(user: User) -> str:
+    """Return how long a player has played: "3 hours"."""
+    if user.play_ms or user.has_played:
+        return format_duration(user.play_ms // 1000)
+    return "not yet"
+
+
+def format_last_played(user: User) -> str:
+    """Return how long ago a player played: "2 days ago"."""
+    if not user.has_played:
+        return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
+    return format_ago(user.last_heartbeat)
+
+
+def format_hours_ago(time: int) -> str:
+    """Return how long ago a time is that is stored to the hour: "in the last hour"; 0 is never."""
+    if not time:
+        return "not yet"
+    return "in the last hour" if now_ms() - time < HOUR * 1000 else format_ago(time)
+
+
+def format_ago(time: int) -> str:
+    """Return how long ago a time is: "now", "2 hours ago", "yesterday", "in October 2025"."""
+    seconds = (now_ms() - time) // 1000
+    if DAY <= seconds < 2 * DAY:
+        return "yesterday"
+    if seconds > 60 * DAY:
+        return format_time(time, "in %B %Y")
+    return format_age(time) if seconds >= MINUTE else "now"

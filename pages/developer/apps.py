@@ -1,0 +1,332 @@
+"""The pages of developers: registering apps and changing them."""
+
+import contextlib
+import functools
+
+from flask import Blueprint, abort, current_app, request
+from werkzeug.wrappers import Response
+
+from identity.access.pasted import unwrap
+from identity.access.sessions import require_player
+from identity.acts.apps import CLIENTS_EACH
+from identity.acts.naming import name_owner
+from identity.acts.rights import may_administer, may_manage
+from identity.http.context import base_url, get_storage, mail_is_on
+from identity.oauth.openid import is_on
+from identity.oauth.programs import (
+    Program,
+    find_pages,
+    find_program,
+    find_warnings,
+    program_of,
+    read_page,
+    split_settings,
+)
+from identity.site.settings import check_game
+from model.client_rules import check_new_uris, check_opens
+from model.errors import DamagedRecord, NoSuchClient
+from model.names import check_client_name
+from model.records import Client, User
+from model.rules import USER_ID, check_description, check_groups
+from pages.community.games import start_of_page
+from pages.community.moderation import app_acts_of
+from pages.community.players import format_hours_ago
+from pages.developer.samples import exchange_command, web_page_of
+from pages.kit import forms
+from pages.kit.proof import ask_proof, with_proof
+from pages.kit.rendering import is_open_to_members, may_register, render_page
+from pages.kit.uploads import read_images
+
+CLIENTS_SHOWN = 100  # on one page
+KINDS = {"confidential": False, "public": True}  # values of the field `kind`
+URIS = ("redirect_uris", "post_logout_redirect_uris")  # fields with a URI on each line
+WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the field `who`
+HARMLESS = {"name", "description"}  # other fields say where codes go, and to whom
+NOWHERE = "Enter a redirect URI or a game URL."
+NOWHERE_PUBLIC = "Enter a redirect URI or a game URL, or tick Sign in on another device."
+
+developer = Blueprint("developer", __name__)
+
+# -- one's own clients --------------------------------------------------------------------------
+
+
+def require_developer() -> User:
+    """Return the signed-in player, who may register clients. Raises Forbidden."""
+    player = require_player()
+    if not may_register(player):
+        abort(403, "Only administrators can register apps here. Ask one of them.")
+    return player
+
+
+@developer.get("/developer")
+def show_clients() -> str:
+    """Show the clients that the player manages, and the form for another one."""
+    return clients_page(require_developer(), {})
+
+
+def clients_page(player: User, problems: dict[str, str]) -> str:
+    """Return the page of the clients that a player manages; the problems are those of one form."""
+    is_program = "program" in request.form
+    clients, more = clients_shown(player, start_of_page("after"))
+    return render_page(
+        "developer.html",
+        player,
+        clients=[(each, name_owner(get_storage(), each)) for each in clients],
+        more=more,
+        clients_each=CLIENTS_EACH,
+        programs=[(name, read_page(page).title) for name, page in find_pages().items()],
+        typed=request.form if problems and not is_program else {"require_pkce": "yes"},
+        chosen=request.form,
+        openid=is_on(),
+        problems=problems,
+        is_program=is_program,
+        notice=forms.pop_notice(),
+    )
+
+
+def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
+    """Return the clients on one page, and the id `after` which the next page starts, or None.
+
+    Administrators see all clients, oldest first. If there are more than CLIENTS_SHOWN, they are
+    paged by id, and the first page starts with the player's own and those of the administrators.
+    """
+    store = get_storage()
+    if not may_administer(player):
+        return sorted(store.clients.of_owner(player.id), key=lambda each: each.created), None
+    client_ids = store.clients.ids(after, CLIENTS_SHOWN + 1)
+    are_all = not after and len(client_ids) <= CLIENTS_SHOWN
+    owners = [] if after or are_all else [player.id, None]
+    first = [
+        each for owner in owners for each in store.clients.of_owner(owner, at_most=CLIENTS_SHOWN)
+    ]
+    clients = {each.id: each for each in first[:CLIENTS_SHOWN]}
+    page = client_ids[: max(1, CLIENTS_SHOWN - len(clients))]  # one, for the page after it
+    for client_id in page:
+        with contextlib.suppress(NoSuchClient, DamagedRecord):
+            clients.setdefault(client_id, store.clients.read(client_id))
+    shown = list(clients.values())
+    if are_all:
+        shown.sort(key=lambda each: each.created)
+    return shown, page[-1] if len(page) < len(client_ids) else None
+
+
+@developer.post("/developer")
+@forms.form_view(lambda: (require_developer(),), clients_page)
+@with_proof
+def register(player: User) -> Response | tuple:
+    """Register a `program` at its `address`, or a client of a `kind` by `read_client_form`."""
+    public = KINDS.get(request.form.get("kind", ""))
+    if "program" in request.form:
+        program = find_program(request.form["program"], request.form.get("address", "").strip())
+        forms.refuse_problems(program=check_name(player, program.title))
+        fields = program.client_fields(mail_is_on())
+    elif public is None:
+        raise forms.FormRefused({"kind": "Choose where your app runs."})
+    else:
+        fields = read_client_form(player, public) | {"public": public}
+    acts, is_open = app_acts_of(player), is_open_to_members()
+    client, secret = acts.register_client(player.id, is_open, **fields)
+    if secret is None:
+        return forms.redirect_with_notice("App registered.", f"/developer/{client.id}")
+    return show_secret(player, client, secret)
+
+
+def show_secret(player: User, client: Client, secret: str) -> tuple:
+    """Return the page of a client with its new secret, which no other response has.
+
+    Its script makes `Location` the address of the page: to reload it would post once more.
+    """
+    return client_page(player, client, {}, secret), 201, {"Location": f"/developer/{client.id}"}
+
+
+def check_name(player: User, name: str, kept_name: str | None = None) -> str | None:
+    """Check the name of an app; only an administrator gives one that looks like the site's."""
+    is_free = may_administer(player) or name == kept_name
+    return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
+
+
+def read_client_form(player: User, public: bool, client: Client | None = None) -> dict:
+    """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
+
+    `require_pkce`, `no_email` and `device` are "yes" if ticked; `who` is "flair" or in WHO. The
+    redirect URIs are those of a public client or of a confidential one. Raises FormRefused.
+    """
+    form = request.form
+    groups = WHO | {"flair": [f"flair:{form.get('flair', '').strip()}"]}
+    fields = {
+        "name": form.get("name", "").strip(),
+        **{each: list(dict.fromkeys(form.get(each, "").split())) for each in URIS},
+        "only_groups": groups.get(form.get("who"), client.only_groups if client else []),
+        "game_url": form.get("game_url", "").strip() or None,
+        "description": form.get("description", "").strip(),
+        "require_pkce": form.get("require_pkce") == "yes" and not public,
+        "no_email": form.get("no_email") == "yes",
+        "device": form.get("device") == "yes" and public,
+    }
+    redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
+    is_somewhere = redirect_uris or game_url or fields["device"]
+    nowhere = None if is_somewhere else NOWHERE_PUBLIC if public else NOWHERE
+    problems = problems_of_addresses(fields, public, client)
+    problems["redirect_uris"] = problems.get("redirect_uris") or nowhere
+    forms.refuse_problems(
+        **problems,
+        name=check_name(player, fields["name"], client and client.name),
+        description=check_description(fields["description"]),
+        flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
+    )
+    return fields
+
+
+def problems_of_addresses(
+    fields: dict, public: bool, client: Client | None
+) -> dict[str, str | None]:
+    """Return the problems of the URIs and the game URL of a form.
+
+    What the client has already is not checked by newer rules, which would lock other fields.
+    """
+    changed = {each for each in fields if fields[each] != getattr(client, each, None)}
+    problems = {each: check_new_uris(fields[each], public) for each in changed.intersection(URIS)}
+    if url := fields["game_url"]:
+        unopened = check_opens(url) if "game_url" in changed else None
+        problems["game_url"] = check_game(url, base_url()) or unopened
+    return problems
+
+
+# -- one client ---------------------------------------------------------------------------------
+
+
+@developer.get("/developer/<client_id>")
+def show_client(client_id: str) -> str:
+    """Show one client with the forms of its owner."""
+    return client_page(*find_own_client(client_id), {})
+
+
+def find_own_client(client_id: str) -> tuple[User, Client]:
+    """Return the signed-in player and a client that they manage. Raises NoSuchClient, Forbidden."""
+    player, client = require_developer(), get_storage().clients.read(client_id)
+    if not may_manage(player, client):
+        abort(403, "This app belongs to another player.")
+    return player, client
+
+
+def client_page(
+    player: User, client: Client, problems: dict[str, dict[str, str]], secret: str | None = None
+) -> str:
+    """Return the page of a client with `problems` by form, then by field, and the typed values."""
+    fields = ("name", "game_url", "description", "require_pkce", "no_email", "device")
+    kept = {each: getattr(client, each) for each in fields}
+    kept |= {each: "\n".join(getattr(client, each)) for each in URIS}
+    kept |= who_fields(client.only_groups)
+    program = None if client.public else program_of(client)
+    owner = name_owner(get_storage(), client)
+    # Only then does it matter that an administrator disables the app as well.
+    overruled = owner.user is not None and not may_administer(owner.user)
+    return render_page(
+        "client.html",
+        player,
+        client=client,
+        owner=owner,
+        secret=secret,
+        may_hand_over=may_administer(player),
+        typed_owner=request.form.get("owner", "") if "owner" in problems else "",
+        last_used=format_hours_ago(client.used),
+        warnings=find_warnings(client, program, mail_is_on()),
+        owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
+        typed=request.form if "client" in problems else kept,
+        exchange=exchange_command(client),
+        web_page=web_page_of(client, None, "userinfo").code,
+        program=program,
+        settings=program and settings_of(program, client, secret),
+        problems=problems,
+        notice=forms.pop_notice(),
+    )
+
+
+def settings_of(
+    program: Program, client: Client, secret: str | None
+) -> list[tuple[list[str], str]]:
+    """Return the settings of a program for a client, as `split_settings` does."""
+    site_name = current_app.config["SITE_NAME"]
+    filled = program.fill_in_for(get_storage(), client, secret, base_url(), site_name)
+    return split_settings(filled)
+
+
+def who_fields(groups: list[str]) -> dict[str, str]:
+    """Return the fields of a form for these groups; if it cannot name them, `who` is "other"."""
+    if len(groups) == 1 and groups[0].startswith("flair:"):
+        return {"who": "flair", "flair": groups[0].removeprefix("flair:")}
+    return {"who": next((who for who, each in WHO.items() if each == groups), "other")}
+
+
+client_form = functools.partial(forms.form_view, find_own_client, client_page)
+
+
+@developer.post("/developer/<client_id>")
+@client_form("client")
+def save_client(player: User, client: Client) -> Response:
+    """Change a client to the fields of `read_client_form`."""
+    fields = read_client_form(player, client.public, client)
+    changed = {each for each, value in fields.items() if getattr(client, each) != value}
+    if changed - HARMLESS:
+        ask_proof(player)
+    app_acts_of(player).change_client(client.id, **fields)
+    return forms.redirect_with_notice("App saved.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/cover")
+@client_form("cover")
+def save_cover(player: User, client: Client) -> Response:
+    """Make the upload `cover` the app's cover."""
+    app_acts_of(player).save_cover(client.id, read_images(player, "cover"))
+    return forms.redirect_with_notice("Cover saved.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/cover/remove")
+@client_form("cover", stamped=True)
+def remove_cover(player: User, client: Client) -> Response:
+    """Go back to the generated cover."""
+    app_acts_of(player).remove_cover(client.id)
+    return forms.redirect_with_notice("Cover removed.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/secret")
+@client_form("secret", stamped=True)
+@with_proof
+def replace_secret(player: User, client: Client) -> tuple:
+    """Replace a client's secret, and show the new one."""
+    secret = app_acts_of(player).issue_client_secret(client.id)
+    return show_secret(player, client, secret)
+
+
+@developer.post("/developer/<client_id>/disable")
+@developer.post("/developer/<client_id>/enable")
+@client_form("switch", stamped=True)
+def switch_client(player: User, client: Client) -> Response:
+    """Stop a client from getting codes and tokens, or allow it again."""
+    disabled = request.path.endswith("/disable")
+    if not disabled:
+        ask_proof(player)
+    app_acts_of(player).set_disabled(client.id, disabled)
+    notice = "App disabled." if disabled else "App enabled."
+    return forms.redirect_with_notice(notice, f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/owner")
+@client_form("owner", stamped=True)
+@with_proof
+def hand_over(player: User, client: Client) -> Response:
+    """Give the app to the player `owner`, "" for the administrators, if `seen` owns it."""
+    name, seen = unwrap(request.form.get("owner", "")), request.form.get("seen", "")
+    owner = get_storage().users.find_by_login(name) if name else None
+    if name and (owner is None or "@" in name):
+        raise forms.FormRefused({"owner": "No player has this name. Type it as on their profile."})
+    seen_owner = int(seen) if USER_ID.fullmatch(seen) else None
+    app_acts_of(player).hand_over(client.id, owner and owner.id, seen_owner)
+    return forms.redirect_with_notice("App handed over.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/delete")
+@client_form("delete", stamped=True)
+def delete_client(player: User, client: Client) -> Response:
+    app_acts_of(player).delete_client(client.id)
+    return forms.redirect_with_notice("App deleted.", "/developer")

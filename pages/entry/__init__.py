@@ -1,0 +1,6 @@
+"""Coming in: signing in and out, signing up, a lost password, the code of another device.
+
+`sign_in` has the form and `passkey_sign_in` the same without a password; `sign_up` makes an account
+and `welcome` follows it. `recovery` sets a new password and confirms an address, both from a
+letter. `device` is where a code of another device is typed, and `logout` where apps sign out.
+"""

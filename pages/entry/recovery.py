@@ -1,0 +1,268 @@
+"""A lost password, and confirming an email address: what the links and codes of letters do."""
+
+from flask import Blueprint, abort, redirect, request
+from werkzeug.wrappers import Response
+
+from identity.access.letters import ask_confirmation, count_letter, notify, request_recovery
+from identity.access.links import (
+    CONFIRMATION,
+    PASSWORD,
+    Link,
+    ask,
+    find_asked,
+    find_by_address,
+    find_link,
+    find_way_back,
+    is_right_code,
+)
+from identity.access.passwords import clear_wrong_passwords
+from identity.access.pasted import unwrap
+from identity.access.sessions import next_address, query_to, require_player, signed_in_player
+from identity.acts.actors import Authority
+from identity.acts.emails import EmailActs
+from identity.http.context import get_storage, mail_is_on
+from model.addresses import check_email, normal_email
+from model.errors import TooManyAttempts
+from model.records import FormerEmail, User
+from pages.account.security import read_new_password, set_new_password
+from pages.community.moderation import actor_of
+from pages.entry.welcome import welcome_address
+from pages.kit import forms
+from pages.kit.proof import ask_proof
+from pages.kit.rendering import render_page
+
+UNKNOWN_LINK = "We don't recognise this link. It may be used or too old. Ask for a new one."
+WRONG_CODE = "Wrong code. Type the six digits from the newest email, or open its link."
+MAILBOX = "Look in your mailbox, in the spam folder too. You can ask again in {wait}."
+
+recovery = Blueprint("recovery", __name__)
+
+
+def require_mail() -> None:
+    """Raise NotFound unless letters can be sent."""
+    if not mail_is_on():
+        abort(404)
+
+
+def email_acts_of(player: User) -> EmailActs:
+    """Return what a player may do to the own address, from the address of this request."""
+    return EmailActs(get_storage(), actor_of(player))
+
+
+# -- a lost password ----------------------------------------------------------------------------
+
+
+@recovery.get("/recover")
+def show_recovery() -> str:
+    """Show the page that a link opens: a script puts the link, which stays unused, into a form."""
+    return recovery_page({})
+
+
+def recovery_page(problems: dict[str, str]) -> str:
+    """Return the page where a letter is asked for, or the code of one is typed."""
+    is_asking = "again" in request.args or (problems and request.path == "/recover")
+    asked = None if is_asking else find_asked(PASSWORD)
+    leads_to = next_address()
+    return render_page(
+        "recover.html",
+        None,
+        asked=asked,
+        mail=mail_is_on(),
+        email=request.form.get("email", ""),
+        next=leads_to,
+        next_query=None if leads_to == "/" else query_to(leads_to),
+        problems=problems,
+    )
+
+
+@recovery.post("/recover")
+@forms.form_view(lambda: (), recovery_page)
+def ask_for_letter() -> Response:
+    """Send a letter to the `email`, if that is the confirmed address of a player.
+
+    The response does not tell whether it is.
+    """
+    require_mail()
+    email = normal_email(unwrap(request.form.get("email", "")))
+    forms.refuse_problems(email=check_email(email, required=True))
+    try:
+        count_letter(PASSWORD, email)
+    except TooManyAttempts as error:
+        problem = {"email": MAILBOX.format(wait=forms.minutes_until(error))}
+        raise forms.FormRefused(problem, 429, error.retry_after) from error
+    request_recovery(ask(PASSWORD, email))
+    leads_to = next_address()
+    return redirect("/recover" if leads_to == "/" else f"/recover?{query_to(leads_to)}", 303)
+
+
+def find_target() -> tuple[str]:
+    return (request.form.get("link", "").strip(),)
+
+
+def read_link(text: str) -> tuple[Link | None, tuple[str, FormerEmail] | None]:
+    """Return what a link says, and the address that it gives back with the record of that."""
+    if way_back := find_way_back(get_storage(), text):
+        return Link(way_back[0]), way_back[1:]
+    return find_link(get_storage(), PASSWORD, text), None
+
+
+def needs_code(found: Link) -> bool:
+    """Return True unless the link was asked for in this browser, or works in any."""
+    asked = find_asked(PASSWORD)
+    return found.browser not in ("", asked.browser if asked else "")
+
+
+def new_password_page(link: str, problems: dict[str, str]) -> str:
+    """Return the page for a new password, which has a form or the reason why not."""
+    if not link:
+        return recovery_page(problems)
+    found, way_back = read_link(link)
+    refusal = None if found else UNKNOWN_LINK
+    if found and found.user.suspended:
+        refusal = forms.describe_own_suspension(found.user.suspension)
+    return render_page(
+        "new_password.html",
+        None,
+        refusal=refusal,
+        user_name=found.user.name if found else "",
+        link=link,
+        next=next_address(),
+        needs_code=bool(found) and needs_code(found),
+        email=way_back and way_back[0],
+        problems=problems,
+    )
+
+
+@recovery.post("/recover/password")
+@forms.form_view(find_target, new_password_page)
+def take_new_password(link: str) -> Response | str:
+    """Set the `new_password` of the player whom a `link` or the `code` of a letter names.
+
+    Without a new password the page asks for one. `next` is where it leads. Wrong passwords from
+    this address count no longer: they may be why there is a link.
+    """
+    found, way_back = read_link(link) if link else (None, None)
+    if link and (found is None or found.user.suspended):
+        raise forms.FormRefused({}, 403)  # the page says why
+    if link and "new_password" not in request.form:
+        return new_password_page(link, {})
+    user = found.user if found and not needs_code(found) else read_user_by_code(found)
+    if user.suspended:
+        raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    password = read_new_password(user)
+    Authority(get_storage(), actor_of(user)).log("user new-password", user=user.id)
+    if way_back:  # first: a session that a passkey starts after the others ended would stay
+        email_acts_of(user).remove_other_ways(user.id)
+    set_new_password(user, password)
+    if way_back:
+        email_acts_of(user).take_back(user.id, *way_back)
+    clear_wrong_passwords(*user.logins)
+    notify(get_storage().users.read(user.id), "password")  # whose address may be another one now
+    leads_to = next_address()
+    done = "/account" if leads_to == "/" else welcome_address(leads_to)  # no form leads to an app
+    return forms.redirect_with_notice("Password set. You are signed in.", done)
+
+
+def read_user_by_code(found: Link | None) -> User:
+    """Return the player whom a link names, or a letter to the address typed in this browser.
+
+    Nothing else in the request names a player. Raises FormRefused.
+    """
+    if found:
+        (user, browser), email = found, None
+    elif asked := find_asked(PASSWORD):
+        email, browser = asked.address, asked.browser
+        user = find_by_address(get_storage(), email, confirmed=True)
+    else:
+        raise forms.FormRefused({"link": "Paste the whole link."})
+    require_code(PASSWORD, user, browser, email)
+    return user
+
+
+def require_code(purpose: str, user: User | None, browser: str, email: str | None) -> None:
+    """Raise FormRefused unless the form has the `code` of a letter, as in `is_right_code`."""
+    code = request.form.get("code", "")
+    forms.refuse_problems(code=None if code else "Type the code from the email.")
+    with forms.as_form_errors("code"):
+        if not is_right_code(get_storage(), purpose, user, browser, code, email):
+            raise forms.FormRefused({"code": WRONG_CODE}, 403)
+
+
+# -- confirming an address ----------------------------------------------------------------------
+
+
+@recovery.get("/confirm")
+def show_confirmation() -> str:
+    """Show the page that a link opens: a script puts the link, which stays unused, into a form."""
+    require_mail()
+    return confirmation_page("", {})
+
+
+def confirmation_page(link: str, problems: dict[str, str]) -> str:
+    """Return the page where an address is confirmed, by a link or by a code."""
+    found = find_link(get_storage(), CONFIRMATION, link) if link else None
+    player = signed_in_player()
+    return render_page(
+        "confirm.html",
+        player,
+        link=link,
+        email=found.user.email if found else None,
+        needs_code=bool(found) and (player is None or player.id != found.user.id),
+        problems=problems,
+    )
+
+
+@recovery.post("/confirm")
+@forms.form_view(find_target, confirmation_page)
+def confirm_email(link: str) -> Response:
+    """Confirm the address of the player whom a `link` names; elsewhere with the `code` as well.
+
+    A signed-in player may type the code alone.
+    """
+    require_mail()
+    player, asked = signed_in_player(), find_asked(CONFIRMATION)
+    if link:
+        found = find_link(get_storage(), CONFIRMATION, link)
+    else:
+        found = Link(player, asked.browser) if player and asked else None
+    if found is None:
+        problem = UNKNOWN_LINK if link else "Paste the whole link."
+        raise forms.FormRefused({"link": problem}, 403 if link else 400)
+    if not (link and player and player.id == found.user.id):
+        require_code(CONFIRMATION, *found, email=None if link else found.user.email)
+    if found.user.suspended:
+        suspension = forms.describe_own_suspension(found.user.suspension)
+        raise forms.FormRefused({"form": suspension}, 403)
+    email_acts_of(found.user).confirm(found.user.id, found.user.email)
+    return forms.redirect_with_notice("Email confirmed.", "/account/security" if player else "/")
+
+
+@recovery.post("/account/email/confirm")
+def send_confirmation() -> Response:
+    """Send the letter that asks the player to confirm the address once more."""
+    require_mail()
+    player = require_player()
+    if player.email_verified or not player.email:
+        done = "There is nothing to confirm."
+    elif check_email(player.email):
+        done = "We can't send emails to this address. Enter another one."
+    elif ask_confirmation(player):
+        done = "An email is on its way. Open its link, or type its code."
+    else:
+        done = "We sent several emails there lately. Look in your mailbox, in the spam folder too."
+    return forms.redirect_with_notice(done, "/account/security")
+
+
+@recovery.post("/account/email/letters")
+def change_letters() -> Response:
+    """Choose with `sign_ins` whether a sign-in in a new browser is told by a letter."""
+    require_mail()
+    player = require_player()
+    is_quiet = request.form.getlist("sign_ins")[-1:] != ["yes"]
+    is_muted = is_quiet and not player.quiet_sign_ins
+    if is_muted:
+        ask_proof(player)
+    email_acts_of(player).change_letters(player.id, is_quiet)
+    if is_muted:
+        notify(player, "letters")
+    return forms.redirect_with_notice("Saved.", "/account/security")

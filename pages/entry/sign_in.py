@@ -1,0 +1,143 @@
+"""The sign-in page, and signing out."""
+
+import functools
+from collections.abc import Callable
+
+from flask import Blueprint, redirect, request, session
+from werkzeug.wrappers import Response
+
+from identity.access.passwords import verify_password_with_limits
+from identity.access.pasted import unwrap
+from identity.access.recovery_codes import is_recovery_code
+from identity.access.sessions import (
+    BROWSER,
+    CODE_AMR,
+    end_session,
+    next_address,
+    signed_in_player,
+    start_session,
+)
+from identity.http.context import get_storage, mail_is_on
+from identity.oauth.reauthentication import find_asked, find_login_hint
+from identity.site.formatting import DATE, format_time
+from model.records import User
+from pages.community.games import find_game_beside
+from pages.kit import forms
+from pages.kit.passkey_card import own_rp_id
+from pages.kit.rendering import render_guest_page
+
+UNCONFIRMED = (
+    "Confirm your email, on the page Security of your account: with it you get a new password if "
+    "you lose yours."
+)
+WRONG = "Wrong name or password."
+
+sign_in = Blueprint("sign_in", __name__)
+
+
+@sign_in.get("/sign-in")
+def show_sign_in() -> Response | tuple:
+    """Show the sign-in form; `next` is where it leads."""
+    leads_to = next_address()
+    if signed_in_player() and is_enough(leads_to):
+        return redirect(leads_to, 303)
+    return sign_in_page(leads_to, {})
+
+
+def is_enough(leads_to: str) -> bool:
+    """Return False if an app asks the player of this session to sign in again."""
+    asked = find_asked(leads_to)
+    return asked is None or asked.session_id != session.get("id")
+
+
+def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the sign-in page, with the typed name, and its headers."""
+    name, problem = request.form.get("name", "").strip(), problems.get("form")
+    notice = forms.pop_notice()  # after sign-up, if no session could be started
+    only = find_only_player(leads_to)
+    shown = {"name": only.name if only else name or find_login_hint(leads_to), "only": only}
+    shown["beside"] = find_game_beside(leads_to)
+    shown["passkeys"] = own_rp_id() is not None
+    return render_guest_page(
+        "sign_in.html", leads_to, shown["passkeys"], **shown, problem=problem, notice=notice
+    )
+
+
+def find_only_player(leads_to: str) -> User | None:
+    """Return the one player whom an app asks to sign in again, or None if anyone may."""
+    asked = find_asked(leads_to)
+    return get_storage().users.find(asked.user_id) if asked and asked.user_id else None
+
+
+@sign_in.post("/sign-in")
+@forms.form_view(lambda: (next_address(),), sign_in_page)
+def check_sign_in(leads_to: str) -> Response:
+    """Sign in by `name` (or email) and `password`, then redirect to `next`."""
+    forms.require_cookie()
+    name, password = request.form.get("name", "").strip(), request.form.get("password", "")
+    users = get_storage().users
+    user = users.find_by_login(name)
+    if user is None:  # an email from before today's rule may end like something pasted
+        user = users.find_by_login(name := unwrap(name))
+    names = [name]
+    former = None if user else users.former_names.find_kept(name)
+    if former and (user := users.find(former.user_id)):
+        names.append(user.name)  # an old name allows no more attempts than the new one
+    is_code = user is not None and is_recovery_code(get_storage(), user.id, password)
+    right = verify_password_with_limits(
+        user.password_hash if user else "", password, *names, is_code=is_code
+    )
+    if user is None or right is None:
+        raise forms.FormRefused({"form": WRONG}, 403)
+    if is_code:  # of which no hash is stored as a password's
+        use_up = functools.partial(forms.use_recovery_code, user, password)
+        complete_sign_in(user, leads_to, None, use_up, CODE_AMR)
+    else:
+        complete_sign_in(user, leads_to, right)
+    if former:
+        session["renamed"] = (
+            f"You are called {user.name} now. Sign in with that name. Your old name stays yours "
+            f"until {format_time(former.expires, DATE)}."
+        )
+    return redirect(leads_to, 303)
+
+
+def complete_sign_in(
+    user: User,
+    leads_to: str,
+    password: str | None,
+    use_up: Callable[[], bool] = lambda: True,
+    amr: list[str] | None = None,
+) -> None:
+    """Start a session for a user who proved to be one, with a `password` if it was typed.
+
+    `use_up` is called last, and returns False if the proof was good once and is used; `amr` is that
+    of `start_session`. Raises FormRefused for another player than an app asks for, and for a
+    suspended one.
+    """
+    only = find_only_player(leads_to)
+    if only and only.id != user.id:
+        raise forms.FormRefused(
+            {"form": f"The app asks for {only.name}. Sign in as {only.name}."}, 403
+        )
+    if user.suspended:
+        raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    if not use_up():
+        raise forms.FormRefused({"form": WRONG}, 403)
+    if only and session.get("user") != user.id:
+        browser = session[BROWSER]
+        end_session()  # of the other player in this browser
+        session[BROWSER] = browser  # which the app has asked
+    # An app that always asks for the password must not push out the sessions of other browsers.
+    replaced = session.get("id") if only else None
+    if not start_session(user, password, replaced=replaced, amr=amr):
+        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
+    if mail_is_on() and user.email and not user.email_verified:
+        session["unconfirmed"] = UNCONFIRMED
+
+
+@sign_in.post("/sign-out")
+def sign_out() -> Response:
+    """End this session and redirect to `next`."""
+    end_session()
+    return redirect(next_address(), 303)

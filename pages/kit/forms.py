@@ -1,0 +1,237 @@
+"""What the pages with forms share."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+
+from flask import current_app, make_response, redirect, request, session
+from markupsafe import Markup
+from werkzeug.wrappers import Response
+
+from identity.access.letters import notify
+from identity.access.passwords import verify_password_with_limits
+from identity.access.recovery_codes import RecoveryActs, is_recovery_code
+from identity.acts.actors import Actor, NotAllowed
+from identity.acts.look import read_look
+from identity.http.context import get_storage
+from identity.http.limits import (
+    BUSY_RETRY_AFTER,
+    EMAIL_QUESTIONS,
+    AttemptLimit,
+    Busy,
+    client_address,
+    count_attempts,
+    limits_of_address,
+)
+from identity.http.responses import storage_http_error
+from identity.http.stamps import check_stamp
+from identity.site.formatting import DATE_AND_TIME, DAY, HOUR, MINUTE, format_time, pluralize
+from model.errors import (
+    DamagedRecord,
+    EmailTaken,
+    InvalidField,
+    LastAdministrator,
+    SaveUnconfirmed,
+    StorageFailed,
+    TooManyAttempts,
+    TooManyClients,
+)
+from model.names import check_name
+from model.records import Suspension, User
+from model.rules import USER_ID
+from pages.kit.rendering import contact_of, link_to
+
+NOT_SAVED = {  # by status
+    503: "Nothing was saved. Try again in a moment.",
+    507: "The disk is full, so nothing was saved. Tell the people who run this site.",
+}
+EMAIL_AS_NAME = "Everyone sees your name, so choose one that is not an email."
+NO_COOKIES = (
+    "Your browser blocks cookies from this site, so you can't stay signed in. Allow cookies, then "
+    "try again."
+)
+ACCOUNT_CHANGED = "This account has just changed. Try again."
+
+
+class FormRefused(Exception):
+    """The form has to be shown again.
+
+    `problems` maps the names of its fields ("form" for the whole form) to whole sentences.
+    `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self, problems: dict[str, str], status: int = 400, retry_after: int | None = None
+    ) -> None:
+        self.problems = problems
+        self.status = status
+        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
+
+
+def form_view(
+    find: Callable[..., tuple], show: Callable, form_name: str | None = None, stamped: bool = False
+) -> Callable:
+    """Return a decorator for a view that handles a form, and is called with what `find` returns.
+
+    If the view raises FormRefused, or an error of `as_form_errors`, `show` is called with the same
+    values and the problems by field, and returns the page. On a page of several forms, with names,
+    the problems are by form and field. A `stamped` form has a `stamp`, which `render_page` makes:
+    what it does is not undone as easily, so a press in the page's first second does not count.
+    """
+
+    def decorate(change: Callable) -> Callable:
+        @functools.wraps(change)
+        def view(**parts: str) -> Response | str:
+            found = find(**parts)
+            try:
+                with as_form_errors():
+                    if stamped:
+                        refuse_problems(form=check_stamp(request.form.get("stamp", "")))
+                    return change(*found)
+            except FormRefused as error:
+                problems = {form_name: error.problems} if form_name else error.problems
+                response = make_response(show(*found, problems))
+                response.status_code = error.status
+                response.headers.update(error.headers)
+                return response
+
+        return view
+
+    return decorate
+
+
+@contextlib.contextmanager
+def as_form_errors(field: str = "form") -> Iterator[None]:
+    """Translate the errors of forms to FormRefused, which a view raises to show the form again.
+
+    The problem is shown at the field that an InvalidField names, otherwise at `field`.
+    """
+    try:
+        yield
+    except InvalidField as error:
+        status = 400 if type(error) is InvalidField else 409
+        raise FormRefused({error.field: error.problem}, status) from error
+    except NotAllowed as error:
+        raise FormRefused({field: str(error)}, 403) from error
+    except (LastAdministrator, TooManyClients) as error:
+        raise FormRefused({field: str(error)}, 409) from error
+    except TooManyAttempts as error:
+        hours = -(-error.retry_after // HOUR)
+        problem = f"Too many tries from you or your network. Try again in {hours} hours."
+        if hours == 1:  # no limit of a day
+            problem = f"Too many tries. Try again in {minutes_until(error)}."
+        raise FormRefused({field: problem}, 429, error.retry_after) from error
+    except Busy as error:
+        raise FormRefused({field: error.description}, 503, error.retry_after) from error
+    except SaveUnconfirmed:
+        raise  # a page of its own says so: the form might no longer be shown
+    except StorageFailed as error:
+        status = storage_http_error(error, current_app.logger).code
+        raise FormRefused({field: NOT_SAVED[status]}, status, BUSY_RETRY_AFTER) from error
+
+
+def minutes_until(error: TooManyAttempts) -> str:
+    """Return how long to wait for the next try, in whole minutes: "5 minutes"."""
+    return pluralize(-(-error.retry_after // MINUTE), "minute")
+
+
+def describe_own_suspension(suspension: Suspension) -> Markup:
+    """Return what a suspended player reads, whose password or sign-in link is right."""
+    until, reason = suspension.until, suspension.reason
+    address = link_to(contact_of(read_look(get_storage())))
+    end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
+    if reason:
+        reason = f" The reason: {reason}{'' if reason.endswith(('.', '!', '?')) else '.'}"
+    link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"
+    return Markup("You are suspended{}.{} A mistake? {}.").format(end, reason, link)
+
+
+def refuse_problems(**problems: str | None) -> None:
+    """Raise FormRefused if a field has a problem, which is a whole sentence."""
+    found = {field: problem for field, problem in problems.items() if problem}
+    if found:
+        raise FormRefused(found)
+
+
+def require_cookie() -> None:
+    """Raise FormRefused if the page of this form had a cookie, and the browser did not keep it."""
+    if "cookie" in request.form and not session:
+        session["guest"] = True  # a lost one: another press works
+        raise FormRefused({"form": NO_COOKIES})
+
+
+def refuse_wrong_password(player: User, field: str) -> None:
+    """Raise FormRefused unless this field of the form has the player's password.
+
+    A recovery code will do, and is used up.
+    """
+    password = request.form.get(field, "")
+    is_code = is_recovery_code(get_storage(), player.id, password)
+    with as_form_errors(field):
+        # Counted for the email address too: otherwise a changed name would allow more attempts.
+        right = verify_password_with_limits(
+            player.password_hash, password, *player.logins, player_id=player.id, is_code=is_code
+        )
+        right = use_recovery_code(player, password) if is_code else right
+    if not right:
+        raise FormRefused({field: "Wrong password. Try again."}, 403)
+
+
+def use_recovery_code(user: User, code: str) -> bool:
+    """Use up a recovery code of a player; False if another request was faster."""
+    actor = Actor(user.id, client_address(request.remote_addr))
+    is_used = RecoveryActs(get_storage(), actor).use(user.id, code)
+    if is_used:
+        notify(user, "recovery code")
+    return is_used
+
+
+def refuse_taken_email(email: str, player_id: int) -> None:
+    """Raise EmailTaken if the address has an account, and FormRefused after too many questions."""
+    with as_form_errors("email"):
+        count_attempts(get_storage(), limits_of_email_questions(player_id))
+    if has_account(email):
+        raise EmailTaken
+
+
+def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit]:
+    """Return the limits on asking whether an email address has an account.
+
+    They are those of the address of this request, and of the player who is signed in. The response
+    tells who has an account, so each question counts, whatever the answer.
+    """
+    address, most = request.remote_addr, EMAIL_QUESTIONS
+    limits = limits_of_address(address, "email question from", most, window=DAY)
+    if player_id is None:
+        return limits
+    return [AttemptLimit("email question by", str(player_id), most, DAY), *limits]
+
+
+def check_player_name(name: str) -> str | None:
+    """Return what is wrong with a player's name, or None."""
+    return EMAIL_AS_NAME if "@" in name else check_name(name, current_app.config["SITE_NAME"])
+
+
+def has_account(name_or_email: str) -> bool:
+    """Return True if a player has this name or email address."""
+    try:
+        return get_storage().users.find_by_login(name_or_email) is not None
+    except DamagedRecord:
+        return True  # the player keeps both until the record is repaired
+
+
+def seen_time() -> int:
+    """Return when a record had been changed last as its form was shown; 0 if that is unknown."""
+    seen = request.form.get("seen", "")
+    return int(seen) if USER_ID.fullmatch(seen) else 0
+
+
+def redirect_with_notice(message: str, address: str) -> Response:
+    """Redirect to a page of this server, which shows the message once."""
+    session["notice"] = message  # not flash(): messages that nobody sees would fill the cookie
+    return redirect(address, 303)
+
+
+def pop_notice() -> str | None:
+    """Return the message of `redirect_with_notice`, the first time only."""
+    return session.pop("notice", None)

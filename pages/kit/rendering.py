@@ -1,0 +1,167 @@
+"""Rendering: the values and headers that pages get besides their own."""
+
+import contextlib
+from typing import NamedTuple
+
+from flask import Flask, current_app, g, render_template, request, session
+
+from identity.access.sessions import query_to
+from identity.acts import rights
+from identity.acts.look import read_look
+from identity.acts.naming import name_owner
+from identity.acts.reports import count_waiting
+from identity.http.context import base_url, get_storage, mail_is_on
+from identity.http.responses import security_policy
+from identity.http.stamps import issue_stamp
+from identity.oauth.claims import given_email
+from identity.oauth.terms import JOIN, find_pending_authorization, redirect_targets
+from identity.site.formatting import DATE, DAY, format_age, format_time
+from model.errors import StorageError
+from model.records import Client, User, now_ms
+from model.rules import REPORT_REASONS
+from model.site_records import Look
+from pages.kit.files import cover_address, picture_address
+
+
+def is_open_to_members() -> bool:
+    return current_app.config["CLIENT_REGISTRATION"] == "members"
+
+
+def may_register(player: User) -> bool:
+    return rights.may_register(player, is_open_to_members())
+
+
+def lists_profiles() -> bool:
+    """Return True if search engines may list profiles."""
+    return current_app.config["INDEX_PROFILES"] == "on"
+
+
+NOTICE_DAYS = 30  # then no new session shows it
+# Templates that show a game, or close at once.
+WITHOUT_NOTICES = ("play.html", "signed_in.html", "web_message.html")
+
+
+# Of the images of previews, by their folder: width and height in pixels.
+IMAGE_SIZES = {"/static": (180, 180), "/pfp/large": (256, 256), "/covers/large": (640, 400)}
+
+
+class Preview(NamedTuple):
+    """What chat programs and search engines show of a page: public values only.
+
+    `image` and `address` are paths on this server; the image is in a folder of IMAGE_SIZES.
+    A page with a secret in its query has no `address`. Search engines are told not to list a page
+    without one, nor one with `noindex`.
+    """
+
+    title: str
+    description: str = "One account for all our games, with your name, picture and play time."
+    image: str = "/static/touch-icon.png"
+    address: str | None = None
+    noindex: bool = False
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return IMAGE_SIZES[self.image.rpartition("/")[0]]
+
+
+def load_templates(app: Flask) -> None:
+    """Load all templates, once: after an upgrade the disk has those of another version."""
+    app.jinja_env.globals.update(
+        site_name=app.config["SITE_NAME"],
+        picture_address=picture_address,
+        cover_address=cover_address,
+        report_reasons=REPORT_REASONS,
+    )
+    app.jinja_env.filters.update(date=lambda time: format_time(time, DATE), age=format_age)
+    for name in app.jinja_env.list_templates():
+        app.jinja_env.get_template(name)
+
+
+def render_page(
+    template: str, player: User | None, preview: Preview | None = None, **values
+) -> str:
+    """Return a page for the signed-in player, or None; its navigation depends on the player.
+
+    The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
+    """
+    look = read_look(get_storage())
+    shared = {
+        "look": look,
+        "contact": link_to(contact_of(look)),
+        "notices": unread_notices(player) if player and template not in WITHOUT_NOTICES else [],
+        "preview": preview or Preview(current_app.config["SITE_NAME"]),
+        "site": base_url(),
+        "may_register": player is not None and may_register(player),
+        "stamp": issue_stamp() if player else None,
+        "waiting": waiting_reports(player) if player else None,
+        "sees_players": player is not None or current_app.config["PLAYERS"] == "everyone",
+    }
+    return render_template(template, player=player, **shared, **values)
+
+
+def welcome_of(look: Look) -> str:
+    """Return what guests read on the home page: the look's words, else those of the setting."""
+    return current_app.config["WELCOME"] if look.welcome is None else look.welcome
+
+
+def contact_of(look: Look) -> str:
+    """Return the web or email address of the people who run the site, "" for none."""
+    return current_app.config["ABOUT_URL"] if look.contact is None else look.contact
+
+
+def link_to(contact: str) -> str:
+    """Return where a link to a web or email address leads."""
+    return contact if not contact or contact.startswith("http") else f"mailto:{contact}"
+
+
+def waiting_reports(player: User) -> int | None:
+    """Return how many reports wait for a moderator; None while that cannot be known."""
+    with contextlib.suppress(StorageError):
+        return count_waiting(get_storage(), player)
+    return None
+
+
+def unread_notices(player: User) -> list[str]:
+    """Return what happened to the player's things, and the new name, each once in a session."""
+    newest = session.get("told", 0)
+    oldest = now_ms() - NOTICE_DAYS * DAY * 1000
+    unread = [each for each in player.notices if each.since > max(newest, oldest)]
+    if unread:
+        session["told"] = unread[-1].since
+    told = session.pop("renamed", None), session.pop("unconfirmed", None)  # by the sign-in
+    return [*filter(None, told), *(each.text for each in unread)]
+
+
+def render_consent_page(
+    template: str, player: User, client: Client, scope: list[str], problem: str | None, **values
+) -> str:
+    """Return a page that asks the player to allow a client these scopes, with a problem or None."""
+    return render_page(
+        template,
+        player,
+        client=client,
+        owner=name_owner(get_storage(), client),
+        email=given_email(player, mail_is_on()) if "email" in scope else None,
+        groups=player.groups if "groups" in scope else None,
+        joins=JOIN in scope,
+        problems={"form": problem} if problem else {},
+        **values,
+    )
+
+
+def render_guest_page(
+    template: str, leads_to: str, connects: bool = False, **values
+) -> tuple[str, dict[str, str]]:
+    """Return a page whose form signs in and leads to an address of this server, and its headers.
+
+    If that is an authorization request, the page gets `client_name`, and the form may lead to the
+    client. `connects` is as in `security_policy`.
+    """
+    client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
+    client_name = client and client.name
+    if request.method == "GET" and "session_error" not in g:
+        session.setdefault("guest", True)  # so that the form tells whether the browser keeps it
+    shown = {"next": leads_to, "next_query": query_to(leads_to), "client_name": client_name}
+    page = render_page(template, None, asks_cookie=bool(session), **shown, **values)
+    targets = redirect_targets(redirect_uri) if client else ""
+    return page, security_policy(form_targets=targets, connects=connects)

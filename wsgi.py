@@ -1,6 +1,6 @@
 """The application, for `identity-server serve`, any other WSGI server, and `flask run`."""
 
-from identity.messages.senders import send_messages
+from identity.senders import send_messages
 from identity_server import create_app
 
 application = create_app()

@@ -26,8 +26,8 @@ from benchmarks.population import populate, show_progress
 from benchmarks.profile import as_environ, run
 from benchmarks.report import Target, at_most, save, targets_table
 from benchmarks.workload import Call, Installation
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority
 from model.encoding import encode, record_as_dict
 from model.kinds import CLIENTS
 from model.records import Client, now_ms, sha256
@@ -172,13 +172,13 @@ def seconds_of(act: Act) -> float:
 
 def suspend(store: Storage, ids: Iterator[int]) -> None:
     """Suspend the next player, as the administrator."""
-    Acts(store, Actor(ADMIN)).suspend(next(ids))
+    accounts.suspend(Authority(store, Actor(ADMIN)), next(ids))
 
 
 def delete(store: Storage, ids: Iterator[int]) -> None:
     """Delete the next player, as that player."""
     user_id = next(ids)
-    Acts(store, Actor(user_id)).delete_user(user_id)
+    accounts.delete_user(Authority(store, Actor(user_id)), user_id)
 
 
 def request(application: Callable, call: Call) -> None:

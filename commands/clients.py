@@ -7,10 +7,10 @@ import click
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links, find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
-from identity.access.pasted import unwrap
-from identity.acts.actors import COMMAND
-from identity.acts.apps import AppActs
+from identity.acts import apps
+from identity.acts.actors import COMMAND, Authority
 from identity.oauth.programs import Program, find_pages, find_program, find_warnings, program_of
+from identity.site.pasted import unwrap
 from identity.site.settings import check_game, read_settings
 from model.encoding import record_as_dict
 from model.errors import StorageError
@@ -156,7 +156,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
-    client, secret = AppActs(store, COMMAND).register_client(owner_id, **given)
+    client, secret = apps.register_client(Authority(store, COMMAND), owner_id, **given)
     print_warnings(client, program)
     print_new(store, client, secret, as_json, program)
 
@@ -216,12 +216,12 @@ def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
     if "game_url" in wanted:
         wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()
-    acts = AppActs(store, COMMAND)
+    by = Authority(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
-    acts.change_client(client_id, **wanted)
+    apps.change_client(by, client_id, **wanted)
     if listed is not None:
-        acts.set_listed(client_id, listed)
+        apps.set_listed(by, client_id, listed)
     client = store.clients.read(client_id)
     print_warnings(client)
     print_record(client_record(store, client), as_json)
@@ -233,7 +233,7 @@ def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
 def client_new_secret(client_id: str, as_json: bool) -> None:
     """Replace a client's secret and print the new one."""
     store = open_installation()
-    secret = AppActs(store, COMMAND).issue_client_secret(client_id)
+    secret = apps.issue_client_secret(Authority(store, COMMAND), client_id)
     client = store.clients.read(client_id)
     print_new(store, client, secret, as_json, program_of(client))
 
@@ -254,7 +254,7 @@ def client_enable(client_id: str) -> None:
 
 def switch(client_id: str, disabled: bool) -> None:
     """Disable or enable a client, and print the result."""
-    client = AppActs(open_installation(), COMMAND).set_disabled(client_id, disabled)
+    client = apps.set_disabled(Authority(open_installation(), COMMAND), client_id, disabled)
     echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
 
@@ -266,5 +266,5 @@ def client_delete(client_id: str, yes: bool) -> None:
     store = open_installation()
     client = store.clients.read(client_id)
     confirm(f"Delete {client.name} ({client_id})?", yes)
-    AppActs(store, COMMAND).delete_client(client_id)
+    apps.delete_client(Authority(store, COMMAND), client_id)
     echo(f"{client.name} ({client_id}) is deleted.")

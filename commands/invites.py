@@ -5,9 +5,10 @@ import click
 from commands import open_installation
 from commands.address import base_url_of_links
 from commands.printing import echo, json_option, print_lines, print_records
-from identity.access.pasted import unwrap
-from identity.acts.actors import COMMAND
-from identity.acts.invitations import MOST_DAYS, MOST_USES, InviteActs
+from identity.acts import invitations
+from identity.acts.actors import COMMAND, Authority
+from identity.acts.invitations import MOST_DAYS, MOST_USES
+from identity.site.pasted import unwrap
 from model.site_records import Invite
 
 DAYS, COUNT = click.IntRange(1, MOST_DAYS), click.IntRange(1, 1000)
@@ -32,9 +33,9 @@ def invite_commands(ctx: click.Context, count: int, as_json: bool, **fields) -> 
     """
     if ctx.invoked_subcommand:
         return
-    acts = InviteActs(open_installation(), COMMAND)
+    by = Authority(open_installation(), COMMAND)
     address = f"{base_url_of_links()}/sign-up?invite="
-    links = [f"{address}{acts.create(**fields)}" for _ in range(count)]
+    links = [f"{address}{invitations.create(by, **fields)}" for _ in range(count)]
     print_lines(links, links, as_json)
 
 
@@ -71,5 +72,5 @@ def invite_record(invite: Invite, used_by: list[int]) -> dict:
 @click.argument("invite_id", type=unwrap, metavar="ID")
 def invite_revoke(invite_id: str) -> None:
     """Revoke the invitation with this ID, as `invite list` prints it."""
-    InviteActs(open_installation(), COMMAND).revoke(invite_id)
+    invitations.revoke(Authority(open_installation(), COMMAND), invite_id)
     echo("The invitation is revoked.")

@@ -12,12 +12,12 @@ import click
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
-from identity.access.passkeys import PasskeyActs
-from identity.access.pasted import unwrap
-from identity.acts.accounts import Acts
-from identity.acts.actors import COMMAND
+from identity.acts import accounts
+from identity.acts import passkeys as passkey_acts
+from identity.acts.actors import COMMAND, Authority
 from identity.acts.naming import find_player_id
 from identity.acts.notes import NOTES_EACH, notes_about
+from identity.site.pasted import unwrap
 from identity.site.settings import read_settings, site_words
 from model.addresses import check_email, login_keys, normal_email
 from model.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
@@ -90,7 +90,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     user = store.users.register(name, email, hash_password(password))
     if mod_level:
         try:
-            Acts(store, COMMAND).set_mod_level(user.id, mod_level)
+            accounts.set_mod_level(Authority(store, COMMAND), user.id, mod_level)
         except StorageFailed as error:
             finish = f"identity-server user set {shlex.quote(name)} --mod-level {mod_level}"
             unsure = "perhaps " * isinstance(error, SaveUnconfirmed)
@@ -155,14 +155,14 @@ def user_set(player: str, as_json: bool, **options) -> None:
     if not wanted:
         raise click.UsageError("Nothing to change: give --name, --email, --bio or --mod-level.")
     store = open_installation()
-    user, acts = read_user_named(store, player), Acts(store, COMMAND)
+    user, by = read_user_named(store, player), Authority(store, COMMAND)
     refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
     if profile := {field: wanted[field] for field in ("name", "bio") if field in wanted}:
-        acts.change_profile(user.id, **profile)
+        accounts.change_profile(by, user.id, **profile)
     if "email" in wanted:
-        acts.change_email(user.id, wanted["email"])
+        accounts.change_email(by, user.id, wanted["email"])
     if "mod_level" in wanted:
-        acts.set_mod_level(user.id, wanted["mod_level"])
+        accounts.set_mod_level(by, user.id, wanted["mod_level"])
     print_record(user_record(store.users.read(user.id)), as_json)
 
 
@@ -177,7 +177,9 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     """
     store = open_installation()
     user = read_user_named(store, name)
-    path = Acts(store, COMMAND).issue_sign_in_link(user.id, base_url="")
+    from identity.access.links import give_sign_in_link  # Flask, which few commands need
+
+    path = give_sign_in_link(Authority(store, COMMAND), user.id, base_url="")
     link = f"{base_url_of_links()}{path}"
     print_lines({"id": user.id, "link": link}, [link], as_json)
     if user.suspended:
@@ -198,7 +200,7 @@ def user_passkeys(name: str, remove: str | None, as_json: bool) -> None:
     if remove is not None:
         if remove not in (each.id for each in passkeys.page("user", str(user.id))):
             raise passkeys.kind.not_found(remove)
-        PasskeyActs(store, COMMAND, rp_id=None).remove(remove)
+        passkey_acts.remove(Authority(store, COMMAND), remove, rp_id=None)
     left = passkeys.page("user", str(user.id))
     if remove is not None and not left and not user.password_hash:
         link = f"identity-server user sign-in-link {shlex.quote(user.name)}"
@@ -228,9 +230,9 @@ def user_suspend(name: str, reason: str, days: int | None) -> None:
     identity-server user suspend bob --reason "Insults in the chat." --days 7
     """
 
-    def suspend(acts: Acts, user: User) -> None:
+    def suspend(by: Authority, user: User) -> None:
         keep_end = days is None and user.suspended
-        acts.suspend(user.id, reason.strip(), days, keep_end)
+        accounts.suspend(by, user.id, reason.strip(), days, keep_end)
 
     moderate(name, suspend, "is suspended")
 
@@ -239,14 +241,14 @@ def user_suspend(name: str, reason: str, days: int | None) -> None:
 @click.argument("name", metavar="NAME")
 def user_unsuspend(name: str) -> None:
     """Let a suspended player sign in again."""
-    moderate(name, lambda acts, user: acts.unsuspend(user.id), "is no longer suspended")
+    moderate(name, lambda by, user: accounts.unsuspend(by, user.id), "is no longer suspended")
 
 
-def moderate(name: str, act: Callable[[Acts, User], None], done: str) -> None:
+def moderate(name: str, act: Callable[[Authority, User], None], done: str) -> None:
     """Do something to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)
-    act(Acts(store, COMMAND), user)
+    act(Authority(store, COMMAND), user)
     echo(f"{user.name} {done}.")
 
 
@@ -254,7 +256,7 @@ def moderate(name: str, act: Callable[[Acts, User], None], done: str) -> None:
 @click.argument("name", metavar="NAME")
 def user_sign_out(name: str) -> None:
     """Sign a player out of every browser. Apps keep their access."""
-    moderate(name, lambda acts, user: acts.sign_out(user.id), "is signed out everywhere")
+    moderate(name, lambda by, user: accounts.sign_out(by, user.id), "is signed out everywhere")
 
 
 @user_commands.command("delete")
@@ -268,12 +270,10 @@ def user_delete(name: str, yes: bool) -> None:
     store = open_installation()
     user = read_user_named(store, name)
     confirm(f"Delete {user.name} (id {user.id})?", yes)
-    Acts(store, COMMAND).delete_user(user.id)
+    accounts.delete_user(Authority(store, COMMAND), user.id)
     config = read_settings()
     if config["SMTP_URL"]:
-        from identity.access.letters import (
-            tell_deletion,  # Flask, which no other command here needs
-        )
+        from identity.access.letters import tell_deletion  # Flask, which few commands need
 
         config["BASE_URL"] = base_url_of_links()
         tell_deletion(store, config, user, is_own=False)
@@ -293,7 +293,9 @@ def flair_commands() -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_grant(name: str, flair: str) -> None:
     """Give the player NAME a FLAIR, which they may then equip."""
-    moderate(name, lambda acts, user: acts.grant_flair(user.id, flair), f"has the flair {flair}")
+    moderate(
+        name, lambda by, user: accounts.grant_flair(by, user.id, flair), f"has the flair {flair}"
+    )
 
 
 @flair_commands.command("revoke")
@@ -302,7 +304,7 @@ def flair_grant(name: str, flair: str) -> None:
 def flair_revoke(name: str, flair: str) -> None:
     """Take a FLAIR from the player NAME."""
     done = f"no longer has the flair {flair}"
-    moderate(name, lambda acts, user: acts.revoke_flair(user.id, flair), done)
+    moderate(name, lambda by, user: accounts.revoke_flair(by, user.id, flair), done)
 
 
 @flair_commands.command("list")

@@ -4,8 +4,7 @@ import click
 
 from commands import installation_place, open_installation
 from commands.printing import clear_progress, echo, escape, json_option, print_json, show_progress
-from identity.acts.accounts import Acts
-from identity.acts.actors import COMMAND
+from identity.acts.actors import COMMAND, Authority
 from identity.site.formatting import pluralize
 from storage import check_installation
 from storage.maintenance import Problem
@@ -64,7 +63,9 @@ def rotate_key(drop_old: bool, now: bool) -> None:
     day, and programs can verify with the one before it for 14 days after that. With --now, or
     --drop-old, the next one signs at once and no other is published.
     """
-    Acts(open_installation(), COMMAND).rotate_keys(drop_old, now)
+    from identity.oauth.openid_keys import rotate_keys  # Flask, which few commands need
+
+    rotate_keys(Authority(open_installation(), COMMAND), drop_old, now)
     if drop_old:
         echo("A new key signs. Everything signed before has ended: everyone signs in again.")
     else:

@@ -94,3 +94,8 @@ def _is_label(label: str) -> bool:
     except UnicodeError:
         return False
     return len(label) <= LABEL_LENGTH and not text.isascii()
+
+
+def may_get_email(client: Client) -> bool:
+    """Return True for a client that may ask for emails; on the play page no game gets one."""
+    return not client.no_email and bool(client.redirect_uris or client.device)

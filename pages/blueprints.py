@@ -2,6 +2,7 @@
 
 from pages.account.passkeys import passkeys
 from pages.account.profile import account
+from pages.account.security import security
 from pages.admin.apps import admin_apps
 from pages.admin.chat import chat
 from pages.admin.invitations import invitations
@@ -9,6 +10,7 @@ from pages.admin.log import log
 from pages.admin.look import look
 from pages.admin.overview import overview
 from pages.admin.players import admin_players
+from pages.admin.reports import admin_reports
 from pages.community.games import games
 from pages.community.moderation import moderation
 from pages.community.players import players
@@ -19,6 +21,7 @@ from pages.developer.documentation import documentation
 from pages.developer.tester import tester
 from pages.entry.device import device
 from pages.entry.logout import logout
+from pages.entry.passkey_sign_in import passkey_sign_in
 from pages.entry.recovery import recovery
 from pages.entry.sign_in import sign_in
 from pages.entry.sign_up import sign_up
@@ -26,18 +29,9 @@ from pages.entry.welcome import welcome
 from pages.kit.files import files
 from pages.kit.unsent import unsent
 
-BLUEPRINTS = [
-    files,
-    sign_in,
-    sign_up,
-    recovery,
-    welcome,
-    logout,
-    account,
-    players,
-    moderation,
-    reports,
-    unsent,
-]
-BLUEPRINTS += [invitations, admin_players, admin_apps, log, look, overview, chat]
-BLUEPRINTS += [passkeys, games, developer, device, documentation, tester, discovery]
+BLUEPRINTS = [files, unsent]
+BLUEPRINTS += [sign_in, passkey_sign_in, sign_up, welcome, recovery, device, logout]
+BLUEPRINTS += [account, security, passkeys]
+BLUEPRINTS += [games, players, reports, moderation]
+BLUEPRINTS += [developer, tester, documentation, discovery]
+BLUEPRINTS += [overview, admin_reports, admin_players, admin_apps, invitations, log, look, chat]

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import all_clients
 
-from identity.acts import actors
-from identity.acts.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS, Acts
-from identity.acts.actors import ACTS_AN_HOUR, COMMAND, Actor, NotAllowed
-from identity.acts.apps import AppActs
-from identity.acts.invitations import InviteActs
+from identity.access.links import give_sign_in_link
+from identity.acts import accounts, actors, apps, invitations
+from identity.acts.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS
+from identity.acts.actors import ACTS_AN_HOUR, COMMAND, Actor, Authority, NotAllowed
+from identity.oauth.openid_keys import rotate_keys
 from images.pictures import generate_picture
 from model.errors import (
     LastAdministrator,
@@ -41,47 +41,66 @@ GAME = "https://game.example/"
 NEW_SESSION = Session("a new session", 2, "Firefox")
 # Each act on a player: the call, and the additional fields of its audit line.
 MODERATION = {
-    "user suspend": (lambda acts, user_id: acts.suspend(user_id), {}),
-    "user unsuspend": (lambda acts, user_id: acts.unsuspend(user_id), {}),
-    "user reset bio": (lambda acts, user_id: acts.reset(user_id, "bio"), {}),
-    "user reset name": (lambda acts, user_id: acts.reset(user_id, "name"), {}),
-    "user reset picture": (lambda acts, user_id: acts.reset(user_id, "picture"), {}),
-    "user sign-in-link": (lambda acts, user_id: acts.issue_sign_in_link(user_id, ""), {}),
+    "user suspend": (accounts.suspend, {}),
+    "user unsuspend": (accounts.unsuspend, {}),
+    "user reset bio": (lambda by, user_id: accounts.reset(by, user_id, "bio"), {}),
+    "user reset name": (lambda by, user_id: accounts.reset(by, user_id, "name"), {}),
+    "user reset picture": (lambda by, user_id: accounts.reset(by, user_id, "picture"), {}),
+    "user sign-in-link": (lambda by, user_id: give_sign_in_link(by, user_id, ""), {}),
 }
 ADMINISTRATION = {
-    "user mod-level": (lambda acts, user_id: acts.set_mod_level(user_id, 1), {"mod_level": 1}),
-    "flair grant": (lambda acts, user_id: acts.grant_flair(user_id, "New"), {"flair": "New"}),
-    "flair revoke": (lambda acts, user_id: acts.revoke_flair(user_id, "Old"), {"flair": "Old"}),
+    "user mod-level": (
+        lambda by, user_id: accounts.set_mod_level(by, user_id, 1),
+        {"mod_level": 1},
+    ),
+    "flair grant": (lambda by, user_id: accounts.grant_flair(by, user_id, "New"), {"flair": "New"}),
+    "flair revoke": (
+        lambda by, user_id: accounts.revoke_flair(by, user_id, "Old"),
+        {"flair": "Old"},
+    ),
 }
 BY_COMMAND = {
-    "user set name": (lambda acts, user_id: acts.change_profile(user_id, f"Grace {user_id}"), {}),
-    "user set email": (lambda acts, user_id: acts.change_email(user_id, f"{user_id}@a.org"), {}),
-    "user set bio": (lambda acts, user_id: acts.change_profile(user_id, bio="Go, mostly."), {}),
-    "user sign-out": (lambda acts, user_id: acts.sign_out(user_id), {}),
-    "user delete": (lambda acts, user_id: acts.delete_user(user_id), {}),
+    "user set name": (
+        lambda by, user_id: accounts.change_profile(by, user_id, f"Grace {user_id}"),
+        {},
+    ),
+    "user set email": (
+        lambda by, user_id: accounts.change_email(by, user_id, f"{user_id}@a.org"),
+        {},
+    ),
+    "user set bio": (
+        lambda by, user_id: accounts.change_profile(by, user_id, bio="Go, mostly."),
+        {},
+    ),
+    "user sign-out": (accounts.sign_out, {}),
+    "user delete": (accounts.delete_user, {}),
 }
 USER_ACTS = MODERATION | ADMINISTRATION | BY_COMMAND
 # What players do to their own accounts, without an audit line.
 OWN = {
-    "rename": lambda acts, user: acts.change_profile(user.id, name=f"Grace {user.id}"),
-    "email": lambda acts, user: acts.change_email(user.id, f"grace{user.id}@a.org"),
-    "bio": lambda acts, user: acts.change_profile(user.id, bio="Go, mostly."),
-    "flair": lambda acts, user: acts.change_profile(user.id, equipped_flair="none"),
-    "picture": lambda acts, user: acts.save_picture(user.id, generate_picture(78)),
-    "no picture": lambda acts, user: acts.remove_picture(user.id),
-    "password": lambda acts, user: acts.start_session(user, NEW_SESSION, "new", end_others=True),
-    "sign out": lambda acts, user: acts.sign_out(user.id, "a session"),
-    "sign out everywhere": lambda acts, user: acts.sign_out(user.id),
-    "withdraw": lambda acts, user: acts.withdraw(user.id, next(iter(user.grants))),
-    "test": lambda acts, user: acts.end_test(user.id, next(iter(user.grants)), has_token=True),
-    "heartbeat": lambda acts, user: acts.add_heartbeat(user.id),
-    "delete": lambda acts, user: acts.delete_user(user.id),
+    "rename": lambda by, user: accounts.change_profile(by, user.id, name=f"Grace {user.id}"),
+    "email": lambda by, user: accounts.change_email(by, user.id, f"grace{user.id}@a.org"),
+    "bio": lambda by, user: accounts.change_profile(by, user.id, bio="Go, mostly."),
+    "flair": lambda by, user: accounts.change_profile(by, user.id, equipped_flair="none"),
+    "picture": lambda by, user: accounts.save_picture(by, user.id, generate_picture(78)),
+    "no picture": lambda by, user: accounts.remove_picture(by, user.id),
+    "password": lambda by, user: accounts.start_session(
+        by, user, NEW_SESSION, "new", end_others=True
+    ),
+    "sign out": lambda by, user: accounts.sign_out(by, user.id, "a session"),
+    "sign out everywhere": lambda by, user: accounts.sign_out(by, user.id),
+    "withdraw": lambda by, user: accounts.withdraw(by, user.id, next(iter(user.grants))),
+    "test": lambda by, user: accounts.end_test(
+        by, user.id, next(iter(user.grants)), has_token=True
+    ),
+    "heartbeat": lambda by, user: accounts.add_heartbeat(by, user.id),
+    "delete": lambda by, user: accounts.delete_user(by, user.id),
 }
 # Each act on an app that its owner and administrators are allowed to do.
 CLIENT_ACTS = {
-    "client disable": lambda acts, client_id: acts.set_disabled(client_id, True),
-    "client new-secret": lambda acts, client_id: acts.issue_client_secret(client_id),
-    "client delete": lambda acts, client_id: acts.delete_client(client_id),
+    "client disable": lambda by, client_id: apps.set_disabled(by, client_id, True),
+    "client new-secret": apps.issue_client_secret,
+    "client delete": apps.delete_client,
 }
 # The methods of Storage that lock a record
 CHANGES = (
@@ -137,15 +156,9 @@ def as_actor(by: User | Actor) -> Actor:
 
 
 @pytest.fixture
-def acts_of(storage) -> Callable[[User | Actor], Acts]:
-    """A function that returns the acts of a player or of COMMAND."""
-    return lambda by: Acts(storage, as_actor(by))
-
-
-@pytest.fixture
-def app_acts_of(storage) -> Callable[[User | Actor], AppActs]:
-    """A function that returns the acts on apps of a player or of COMMAND."""
-    return lambda by: AppActs(storage, as_actor(by))
+def authority_of(storage) -> Callable[[User | Actor], Authority]:
+    """A function that returns what a player or COMMAND may do."""
+    return lambda by: Authority(storage, as_actor(by))
 
 
 @pytest.fixture
@@ -205,17 +218,17 @@ def test_rights_and_audit_lines_by_level(storage, add_player, subtests):
             with subtests.test(f"{act}: {level} to {target_level}"):
                 if not is_allowed(level, act, target_level):
                     with pytest.raises(NotAllowed):
-                        do(Acts(storage, actor), user.id)
+                        do(Authority(storage, actor), user.id)
                     assert storage.users.read(user.id) == user
                     continue
-                do(Acts(storage, actor), user.id)
+                do(Authority(storage, actor), user.id)
                 if target_level == PLAYER:  # a moderator has the level of "user mod-level"
                     line = {"act": act, "by": actor.id, "user": user.id} | fields
                     assert audit_lines(storage)[-1] == line | (origin if actor.address else {})
 
 
 def test_right_that_is_lost_before_the_lock_is_refused(
-    storage, add_player, acts_of, before_lock, subtests
+    storage, add_player, authority_of, before_lock, subtests
 ):
     """The actor is demoted, suspended or deleted, or the user becomes as high as a moderator."""
     add_player(ADMINISTRATOR)
@@ -235,7 +248,7 @@ def test_right_that_is_lost_before_the_lock_is_refused(
             actor = add_player(MODERATOR if act in MODERATION else ADMINISTRATOR)
             change = functools.partial(lose, actor, user)
             with subtests.test(act, name=name), pytest.raises(NotAllowed), before_lock(change):
-                do(acts_of(actor), user.id)
+                do(authority_of(actor), user.id)
             set_fields(storage, user.id, mod_level=PLAYER)
         assert storage.users.read(user.id) == user
     assert audit_lines(storage) == []
@@ -247,7 +260,7 @@ def find_user(storage, user_id: int) -> User | None:
 
 
 def test_players_change_only_their_own_accounts(
-    storage, add_player, admin, game, acts_of, before_lock, subtests
+    storage, add_player, admin, game, authority_of, before_lock, subtests
 ):
     """Not even an administrator does it for them, or the player who was suspended meanwhile."""
     for act, do in OWN.items():
@@ -259,39 +272,41 @@ def test_players_change_only_their_own_accounts(
         suspend = functools.partial(set_fields, storage, user.id, suspension=suspension)
         with subtests.test(act):
             with pytest.raises(NotAllowed):
-                do(acts_of(admin), user)
+                do(authority_of(admin), user)
             refused = contextlib.nullcontext() if act == "password" else pytest.raises(NotAllowed)
             with before_lock(suspend), refused:
-                assert do(acts_of(user), user) is False
+                assert do(authority_of(user), user) is False
             assert storage.users.read(user.id) == dataclasses.replace(user, suspension=suspension)
             set_fields(storage, user.id, suspension=None)
-            do(acts_of(user), user)
+            do(authority_of(user), user)
             assert find_user(storage, user.id) != user
     assert audit_lines(storage) == []
 
 
 def test_last_administrator_cannot_be_demoted_or_deleted(
-    storage, add_player, admin, moderator, acts_of
+    storage, add_player, admin, moderator, authority_of
 ):
     add_player(ADMINISTRATOR, "user unsuspend")
     for act in (
-        lambda: acts_of(admin).set_mod_level(admin.id, MODERATOR),
-        lambda: acts_of(admin).delete_user(admin.id),
+        lambda: accounts.set_mod_level(authority_of(admin), admin.id, MODERATOR),
+        lambda: accounts.delete_user(authority_of(admin), admin.id),
     ):
         with pytest.raises(LastAdministrator):
             act()
     for actor in (moderator, admin):
         with pytest.raises(NotAllowed):  # does not reveal the last administrator
-            acts_of(actor).suspend(admin.id)
+            accounts.suspend(authority_of(actor), admin.id)
     assert (storage.users.read(admin.id), audit_lines(storage)) == (admin, [])
-    acts_of(admin).set_mod_level(admin.id, ADMINISTRATOR)
-    acts_of(COMMAND).suspend(admin.id)
-    acts_of(COMMAND).unsuspend(admin.id)
-    acts_of(COMMAND).set_mod_level(admin.id, PLAYER)
+    accounts.set_mod_level(authority_of(admin), admin.id, ADMINISTRATOR)
+    accounts.suspend(authority_of(COMMAND), admin.id)
+    accounts.unsuspend(authority_of(COMMAND), admin.id)
+    accounts.set_mod_level(authority_of(COMMAND), admin.id, PLAYER)
     assert storage.users.administrators() == []
 
 
-def test_administrators_are_told_who_rises(storage, add_player, admin, moderator, ada, acts_of):
+def test_administrators_are_told_who_rises(
+    storage, add_player, admin, moderator, ada, authority_of
+):
     """Also the one in whose name it happens: a thief has the cookie."""
     chief = add_player(ADMINISTRATOR, name="Chief")
     add_player(ADMINISTRATOR, "user unsuspend")
@@ -306,20 +321,20 @@ def test_administrators_are_told_who_rises(storage, add_player, admin, moderator
         (admin, MODERATOR, None),
         (admin, ADMINISTRATOR, f"{by_alan} {who}, an administrator."),
     ):
-        assert acts_of(actor).set_mod_level(ada.id, level) is (words is not None)
+        assert accounts.set_mod_level(authority_of(actor), ada.id, level) is (words is not None)
         expected += [words] if words else []
         for each in storage.users.ids():
             told = [notice.text for notice in storage.users.read(each).notices]
             assert told == (expected if each in (admin.id, chief.id) else [])
 
 
-def test_command_alone_rotates_keys(storage, admin, acts_of):
+def test_command_alone_rotates_keys(storage, admin, authority_of):
     keys = storage.keys.current()
     with pytest.raises(NotAllowed):
-        acts_of(admin).rotate_keys(False)
-    acts_of(COMMAND).rotate_keys(drop_old=False)
+        rotate_keys(authority_of(admin), False)
+    rotate_keys(authority_of(COMMAND), drop_old=False)
     assert storage.keys.current()[0] == keys[-1]
-    acts_of(COMMAND).rotate_keys(drop_old=True)
+    rotate_keys(authority_of(COMMAND), drop_old=True)
     lines = [{"act": "key rotate"}, {"act": "key drop-old"}]
     assert audit_lines(storage) == [line | {"by": "command"} for line in lines]
 
@@ -328,15 +343,15 @@ def test_command_alone_rotates_keys(storage, admin, acts_of):
 
 
 def test_act_that_cannot_be_logged_changes_nothing(
-    storage, add_player, game, acts_of, app_acts_of, faults, subtests
+    storage, add_player, game, authority_of, faults, subtests
 ):
-    command, app_command = acts_of(COMMAND), app_acts_of(COMMAND)
+    command = authority_of(COMMAND)
     users = [(add_player(PLAYER, act), act) for act in USER_ACTS]
     refused = {act: functools.partial(USER_ACTS[act][0], command, user.id) for user, act in users}
-    refused |= {act: functools.partial(do, app_command, game.id) for act, do in CLIENT_ACTS.items()}
+    refused |= {act: functools.partial(do, command, game.id) for act, do in CLIENT_ACTS.items()}
     fields = {"name": "Chess", "redirect_uris": []}
-    refused["client add"] = functools.partial(app_command.register_client, None, **fields)
-    refused["invite"] = functools.partial(InviteActs(storage, COMMAND).create, 7)
+    refused["client add"] = functools.partial(apps.register_client, command, None, **fields)
+    refused["invite"] = functools.partial(invitations.create, Authority(storage, COMMAND), 7)
     refused["key drop-old"] = functools.partial(command.rotate_keys, drop_old=True)
     faults.refuse_saves("audit")
     before = faults.stored()
@@ -350,52 +365,62 @@ def test_act_that_cannot_be_logged_changes_nothing(
 # -- limits --------------------------------------------------------------------------------------
 
 
-def test_logged_acts_of_a_player_are_limited(storage, ada, game, app_acts_of):
+def test_logged_acts_of_a_player_are_limited(storage, ada, game, authority_of):
     for number in range(ACTS_AN_HOUR):
         if number % 2:
-            app_acts_of(ada).issue_client_secret(game.id)
+            apps.issue_client_secret(authority_of(ada), game.id)
         else:
-            app_acts_of(ada).set_disabled(game.id, not storage.clients.read(game.id).disabled)
+            apps.set_disabled(
+                authority_of(ada), game.id, not storage.clients.read(game.id).disabled
+            )
     before, lines = storage.clients.read(game.id), audit_lines(storage)
     assert len(lines) == ACTS_AN_HOUR
     for act in (
-        lambda: app_acts_of(ada).issue_client_secret(game.id),
-        lambda: app_acts_of(ada).set_disabled(game.id, not before.disabled),
-        lambda: app_acts_of(ada).delete_client(game.id),
-        lambda: app_acts_of(ada).register_client(ada.id, True, name="Go", redirect_uris=[]),
+        lambda: apps.issue_client_secret(authority_of(ada), game.id),
+        lambda: apps.set_disabled(authority_of(ada), game.id, not before.disabled),
+        lambda: apps.delete_client(authority_of(ada), game.id),
+        lambda: apps.register_client(authority_of(ada), ada.id, True, name="Go", redirect_uris=[]),
     ):
         with pytest.raises(TooManyAttempts):
             act()
-    assert app_acts_of(ada).set_disabled(game.id, before.disabled) == before  # a no-op
+    assert apps.set_disabled(authority_of(ada), game.id, before.disabled) == before  # a no-op
     assert (all_clients(storage), audit_lines(storage)) == ([before], lines)
-    app_acts_of(COMMAND).issue_client_secret(game.id)
+    apps.issue_client_secret(authority_of(COMMAND), game.id)
 
 
 def test_logged_acts_of_a_moderator_are_limited(
-    storage, ada, moderator, admin, acts_of, monkeypatch
+    storage, ada, moderator, admin, authority_of, monkeypatch
 ):
     assert actors.MODERATORS_ACTS_AN_HOUR == 600
     monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", 4)
     for _ in range(2):
-        acts_of(moderator).suspend(ada.id)
-        acts_of(moderator).unsuspend(ada.id)
+        accounts.suspend(authority_of(moderator), ada.id)
+        accounts.unsuspend(authority_of(moderator), ada.id)
     before = storage.users.read(ada.id)
-    for act in (Acts.suspend, *(functools.partial(Acts.reset, what=what) for what in RESETS)):
+    for act in (
+        accounts.suspend,
+        *(functools.partial(accounts.reset, what=what) for what in RESETS),
+    ):
         with pytest.raises(TooManyAttempts):
-            act(acts_of(moderator), ada.id)
+            act(authority_of(moderator), ada.id)
     assert storage.users.read(ada.id) == before
-    acts_of(admin).suspend(ada.id)
+    accounts.suspend(authority_of(admin), ada.id)
     for _ in range(3):
-        acts_of(COMMAND).unsuspend(ada.id)
-        acts_of(COMMAND).suspend(ada.id)
+        accounts.unsuspend(authority_of(COMMAND), ada.id)
+        accounts.suspend(authority_of(COMMAND), ada.id)
 
 
-def test_no_op_acts_are_not_counted(storage, add_player, moderator, acts_of, monkeypatch, subtests):
+def test_no_op_acts_are_not_counted(
+    storage, add_player, moderator, authority_of, monkeypatch, subtests
+):
     """Nor logged."""
     monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", len(MODERATION))
     for act in USER_ACTS.keys() - {"user sign-in-link", "user delete", "flair revoke"}:
         do, _ = USER_ACTS[act]
-        user, acts = add_player(PLAYER, act), acts_of(moderator if act in MODERATION else COMMAND)
+        user, acts = (
+            add_player(PLAYER, act),
+            authority_of(moderator if act in MODERATION else COMMAND),
+        )
         with subtests.test(act):
             do(acts, user.id)
             before, lines = storage.users.read(user.id), audit_lines(storage)
@@ -404,18 +429,18 @@ def test_no_op_acts_are_not_counted(storage, add_player, moderator, acts_of, mon
             assert lines[-1]["act"] == act
 
 
-def test_refused_renames_count(ada, admin, acts_of):
+def test_refused_renames_count(ada, admin, authority_of):
     for _ in range(RENAMES_AN_HOUR):
         with pytest.raises(NameTaken):
-            acts_of(ada).change_profile(ada.id, name=admin.name)
+            accounts.change_profile(authority_of(ada), ada.id, name=admin.name)
     with pytest.raises(TooManyAttempts):
-        acts_of(ada).change_profile(ada.id, name="Grace")
+        accounts.change_profile(authority_of(ada), ada.id, name="Grace")
 
 
-def test_removing_a_generated_picture_is_a_no_op(storage, ada, acts_of):
-    acts_of(ada).remove_picture(ada.id)
+def test_removing_a_generated_picture_is_a_no_op(storage, ada, authority_of):
+    accounts.remove_picture(authority_of(ada), ada.id)
     first = storage.users.read(ada.id).pfp_timestamp
-    acts_of(ada).remove_picture(ada.id)
+    accounts.remove_picture(authority_of(ada), ada.id)
     assert ada.pfp_timestamp < first == storage.users.read(ada.id).pfp_timestamp
 
 
@@ -423,11 +448,11 @@ def test_removing_a_generated_picture_is_a_no_op(storage, ada, acts_of):
 
 
 def test_administrators_suspension_binds_moderators(
-    storage, add_player, ada, admin, moderator, acts_of, subtests
+    storage, add_player, ada, admin, moderator, authority_of, subtests
 ):
     """Of an administrator: by one, by the command, or by somebody who is gone or unknown."""
     gone = add_player(MODERATOR)
-    acts_of(gone).suspend(ada.id)
+    accounts.suspend(authority_of(gone), ada.id)
     storage.users.delete(gone.id)
     by_gone = storage.users.read(ada.id).suspension
     promoted = add_player(MODERATOR)
@@ -442,44 +467,48 @@ def test_administrators_suspension_binds_moderators(
     }.items():
         set_fields(storage, ada.id, suspension=suspension)
         before, lines = storage.users.read(ada.id), audit_lines(storage)
-        for act in (Acts.unsuspend, Acts.suspend, lambda *each: Acts.suspend(*each, "x", 1)):
+        for act in (
+            accounts.unsuspend,
+            accounts.suspend,
+            lambda *each: accounts.suspend(*each, "x", 1),
+        ):
             with subtests.test(name), pytest.raises(NotAllowed, match="administrator suspended"):
-                act(acts_of(moderator), ada.id)
+                act(authority_of(moderator), ada.id)
         assert (storage.users.read(ada.id), audit_lines(storage)) == (before, lines)
         with subtests.test(f"{name}, lifted by an administrator"):
-            acts_of(admin).unsuspend(ada.id)
+            accounts.unsuspend(authority_of(admin), ada.id)
             assert storage.users.read(ada.id).suspension is None
 
 
 def test_moderators_change_suspensions_by_moderators(
-    storage, add_player, ada, admin, moderator, acts_of, clock
+    storage, add_player, ada, admin, moderator, authority_of, clock
 ):
     other = add_player(MODERATOR)
     for actor in (moderator, other):
-        acts_of(other).suspend(ada.id, "First", 1)
-        acts_of(actor).suspend(ada.id, "Second")
+        accounts.suspend(authority_of(other), ada.id, "First", 1)
+        accounts.suspend(authority_of(actor), ada.id, "Second")
         suspension = storage.users.read(ada.id).suspension
         assert (suspension.by, suspension.reason, suspension.until) == (actor.id, "Second", None)
-        acts_of(moderator).unsuspend(ada.id)
+        accounts.unsuspend(authority_of(moderator), ada.id)
         assert not storage.users.read(ada.id).suspended
-    acts_of(moderator).suspend(ada.id)
-    acts_of(admin).suspend(ada.id, days=1)  # now it is the administrator's
+    accounts.suspend(authority_of(moderator), ada.id)
+    accounts.suspend(authority_of(admin), ada.id, days=1)  # now it is the administrator's
     with pytest.raises(NotAllowed):
-        acts_of(moderator).unsuspend(ada.id)
+        accounts.unsuspend(authority_of(moderator), ada.id)
     clock.shift(DAY)  # it has ended
-    acts_of(moderator).suspend(ada.id)
+    accounts.suspend(authority_of(moderator), ada.id)
     assert storage.users.read(ada.id).suspension.by == moderator.id
 
 
 def test_administrator_who_suspends_first_is_obeyed(
-    storage, ada, admin, moderator, acts_of, before_lock
+    storage, ada, admin, moderator, authority_of, before_lock
 ):
     def overrule() -> None:
-        acts_of(admin).suspend(ada.id)
+        accounts.suspend(authority_of(admin), ada.id)
 
-    acts_of(moderator).suspend(ada.id)
+    accounts.suspend(authority_of(moderator), ada.id)
     with before_lock(overrule), pytest.raises(NotAllowed):
-        acts_of(moderator).unsuspend(ada.id)
+        accounts.unsuspend(authority_of(moderator), ada.id)
     assert storage.users.read(ada.id).suspension.by == admin.id
 
 
@@ -487,26 +516,26 @@ def test_administrator_who_suspends_first_is_obeyed(
 
 
 def test_owner_and_administrators_manage_an_app(
-    storage, ada, moderator, admin, game, app_acts_of, subtests
+    storage, ada, moderator, admin, game, authority_of, subtests
 ):
     for act, do in CLIENT_ACTS.items():
         for actor, allowed in ((moderator, False), (ada, True), (admin, True)):
             client, _ = storage.clients.register("Chess", [], ada.id)
             with subtests.test(act, actor=actor.name):
                 if allowed:
-                    do(app_acts_of(actor), client.id)
+                    do(authority_of(actor), client.id)
                     line = {"act": act, "by": actor.id, "client": client.id}
                     assert audit_lines(storage)[-1] == line | {"address": ADDRESS}
                 else:
                     with pytest.raises(NotAllowed):
-                        do(app_acts_of(actor), client.id)
+                        do(authority_of(actor), client.id)
                     assert storage.clients.read(client.id) == client
     with pytest.raises(NotAllowed):
-        app_acts_of(moderator).change_client(game.id, name="Mine")
+        apps.change_client(authority_of(moderator), game.id, name="Mine")
 
 
 def test_app_transferred_before_the_lock_is_unchanged(
-    storage, ada, admin, game, app_acts_of, before_lock, subtests
+    storage, ada, admin, game, authority_of, before_lock, subtests
 ):
     def set_owner(owner: User) -> None:
         with storage.clients.edit(game.id) as client:
@@ -515,16 +544,17 @@ def test_app_transferred_before_the_lock_is_unchanged(
     for act, do in CLIENT_ACTS.items():
         transfer = functools.partial(set_owner, admin)
         with subtests.test(act), before_lock(transfer), pytest.raises(NotAllowed):
-            do(app_acts_of(ada), game.id)
+            do(authority_of(ada), game.id)
         assert not storage.clients.read(game.id).disabled
         set_owner(ada)
     assert audit_lines(storage) == []
 
 
-def test_member_registration_has_a_setting_and_a_limit(storage, ada, admin, app_acts_of):
+def test_member_registration_has_a_setting_and_a_limit(storage, ada, admin, authority_of):
     def register(by: User | Actor, owner: User, is_open: bool) -> Client:
-        acts = app_acts_of(by)
-        return acts.register_client(owner.id, is_open, name="Chess", redirect_uris=[])[0]
+        return apps.register_client(
+            authority_of(by), owner.id, is_open, name="Chess", redirect_uris=[]
+        )[0]
 
     for by, is_open in ((ada, False), (admin, True)):
         with pytest.raises(NotAllowed):
@@ -540,7 +570,7 @@ def test_member_registration_has_a_setting_and_a_limit(storage, ada, admin, app_
     assert len(audit_lines(storage)) == len(all_clients(storage)) == 22
 
 
-def test_game_moved_by_its_owner_is_unlisted(storage, ada, app_acts_of):
+def test_game_moved_by_its_owner_is_unlisted(storage, ada, authority_of):
     for level, url, listed in (
         (PLAYER, "new", False),
         (PLAYER, "", True),
@@ -548,21 +578,21 @@ def test_game_moved_by_its_owner_is_unlisted(storage, ada, app_acts_of):
     ):
         set_fields(storage, ada.id, mod_level=level)
         game, _ = storage.clients.register("Game", [], ada.id, game_url=GAME, listed=True)
-        app_acts_of(ada).change_client(game.id, name="Chess", game_url=f"{GAME}{url}")
+        apps.change_client(authority_of(ada), game.id, name="Chess", game_url=f"{GAME}{url}")
         client = storage.clients.read(game.id)
         assert (client.name, client.game_url) == ("Chess", f"{GAME}{url}")
         assert client.listed == listed
         storage.clients.delete(game.id)
 
 
-def test_owner_cannot_enable_an_app_of_administrators(storage, ada, admin, game, app_acts_of):
+def test_owner_cannot_enable_an_app_of_administrators(storage, ada, admin, game, authority_of):
     for actor, disabled, disabled_by in (
         *((ada, True, ada.id), (ada, False, None), (ada, True, ada.id)),
         *((admin, True, admin.id), (admin, True, admin.id), (ada, True, admin.id)),
     ):
-        client = app_acts_of(actor).set_disabled(game.id, disabled)
+        client = apps.set_disabled(authority_of(actor), game.id, disabled)
         assert (client.disabled, client.disabled_by) == (disabled, disabled_by)
     assert len(audit_lines(storage)) == 4  # the last two were no-ops
     with pytest.raises(NotAllowed, match="administrator disabled"):
-        app_acts_of(ada).set_disabled(game.id, False)
-    assert not app_acts_of(admin).set_disabled(game.id, False).disabled
+        apps.set_disabled(authority_of(ada), game.id, False)
+    assert not apps.set_disabled(authority_of(admin), game.id, False).disabled

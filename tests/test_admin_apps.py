@@ -5,8 +5,9 @@ import contextlib
 import pytest
 from forms import parse, problems_of, text_of
 
-from identity.acts.actors import Actor, NotAllowed
-from identity.acts.apps import CLIENTS_EACH, AppActs, note_sign_in
+from identity.acts import apps as app_acts
+from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.apps import CLIENTS_EACH, note_sign_in
 from model.errors import ChangedBefore
 from model.kind import HOUR_MS
 from model.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
@@ -104,10 +105,10 @@ def test_new_owner_enables_what_the_old_one_disabled(store, boss, add_players):
     ann, emi = add_players("Ann", "Emi")
     for who, is_allowed in ((ann.id, True), (1, False)):
         app = add_app(store, "Chess", ann.id)
-        AppActs(store, Actor(who)).set_disabled(app.id, True)
-        AppActs(store, Actor(1)).hand_over(app.id, emi.id, ann.id)
+        app_acts.set_disabled(Authority(store, Actor(who)), app.id, True)
+        app_acts.hand_over(Authority(store, Actor(1)), app.id, emi.id, ann.id)
         with contextlib.nullcontext() if is_allowed else pytest.raises(NotAllowed):
-            AppActs(store, Actor(emi.id)).set_disabled(app.id, False)
+            app_acts.set_disabled(Authority(store, Actor(emi.id)), app.id, False)
 
 
 def test_app_is_handed_to_nobody_who_may_not_have_it(store, boss, add_players):
@@ -130,23 +131,25 @@ def test_only_administrators_see_apps_and_hand_them_over(store, browser, enter, 
     assert enter("Warden", MODERATOR).get(PATH).status_code == 403
     for player in (warden, owner):
         with pytest.raises(NotAllowed):
-            AppActs(store, Actor(player.id)).hand_over(app.id, warden.id, owner.id)
+            app_acts.hand_over(Authority(store, Actor(player.id)), app.id, warden.id, owner.id)
     assert store.clients.read(app.id) == app
 
 
 def test_game_that_was_declined_waits_no_more(store, add_players):
     [warden] = add_players("Warden", mod_level=MODERATOR)
     [emi] = add_players("Emi")
-    acts = AppActs(store, Actor(warden.id))
+    acts = Authority(store, Actor(warden.id))
     game, _ = store.clients.register("Game", [], emi.id, game_url="https://game.example/")
 
     def waits() -> bool:
         return bool(store.clients.count("queue", "waiting", 9))
 
     assert waits()
-    acts.set_listed(game.id, False)
+    app_acts.set_listed(acts, game.id, False)
     assert not waits()
-    AppActs(store, Actor(emi.id)).change_client(game.id, game_url="https://other.example/")
+    app_acts.change_client(
+        Authority(store, Actor(emi.id)), game.id, game_url="https://other.example/"
+    )
     assert waits()
-    acts.set_listed(game.id, True)
+    app_acts.set_listed(acts, game.id, True)
     assert not waits()

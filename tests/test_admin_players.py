@@ -7,9 +7,10 @@ from conftest import PASSWORD
 from forms import parse, problems_of, text_of
 
 from identity.access.passwords import hash_password
-from identity.acts.actors import Actor
-from identity.acts.notes import NOTES_EACH, NoteActs
-from identity.acts.reports import ReportActs
+from identity.acts import notes as note_acts
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority
+from identity.acts.notes import NOTES_EACH
 from model.errors import InvalidField
 from model.kind import DAY_MS
 from model.kinds import NOTES
@@ -123,7 +124,7 @@ def test_list_shows_the_reports_that_a_moderator_may_read(store, warden, enter, 
     [emi, bob] = add_players("Emi", "Bob")
     [other] = add_players("Colleague", mod_level=MODERATOR)
     for subject in (bob, other):
-        ReportActs(store, Actor(emi.id)).report(subject, "spam", "")
+        report_acts.report(Authority(store, Actor(emi.id)), subject, "spam", "")
     assert "1 report" in text_of(warden.get(f"{PATH}?name=bob"))
     assert "report" not in text_of(warden.get(f"{PATH}?name=colleague")).partition("Player")[2]
     boss = enter("Boss", ADMINISTRATOR)
@@ -183,9 +184,9 @@ def test_notes_about_one_player_are_bounded_and_go_with_them(store, add_players)
     warden, emi = add_players("Warden", mod_level=MODERATOR) + add_players("Emi")
     for number in range(NOTES_EACH):
         store.records(NOTES).add(Note(f"{number:015}-00000000", emi.id, warden.id, "x", 1))
-    acts = NoteActs(store, Actor(warden.id))
+    acts = Authority(store, Actor(warden.id))
     with pytest.raises(InvalidField):
-        acts.add(emi.id, "One more.")
+        note_acts.add(acts, emi.id, "One more.")
     store.users.delete(emi.id)
     assert store.records(NOTES).ids() == []
 

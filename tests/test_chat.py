@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 from forms import problems_of, text_of
 
-from identity.acts.actors import Actor, NotAllowed
-from identity.acts.apps import AppActs
-from identity.acts.chat import ChatActs
-from identity.acts.reports import ReportActs
+from identity.acts import apps as app_acts
+from identity.acts import chat as chat_acts
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.messages import webhook as webhooks
 from identity.messages.outbox import CHAT, Channel, NotSent, Sender, announce
 from identity.messages.webhook import Chat as ChatChannel
@@ -172,7 +172,7 @@ def test_failed_message_is_tried_again_and_then_given_up(storage, chat, tell, su
     assert waiting(storage) == [] and message.problem
     chat.status = 200
     storage.users.register("Boss", "", "", ADMINISTRATOR)
-    ChatActs(storage, Actor(1)).send_again()
+    chat_acts.send_again(Authority(storage, Actor(1)))
     sender.send_due(0)
     assert waiting(storage) == given_up(storage) == []
 
@@ -406,16 +406,15 @@ def test_acts_tell_the_chat(app, store, enter, add_players):
     grace = store.users.find_by_login("Grace")
     assert told(store) == [("player", "New player: Grace.")]
     [warden, bob] = add_players("Warden", mod_level=MODERATOR) + add_players("Bob")
-    acts = ReportActs(store, Actor(bob.id))
-    acts.report(grace, "spam", "Secret words.")
-    acts.report(warden, "spam", "")  # only administrators read it
+    by = Authority(store, Actor(bob.id))
+    report_acts.report(by, grace, "spam", "Secret words.")
+    report_acts.report(by, warden, "spam", "")  # only administrators read it
     assert told(store) == [("report", "Grace was reported: spam.")]
-    apps = AppActs(store, Actor(bob.id))
     fields = {"name": "Kart", "redirect_uris": [], "game_url": "https://kart.example/"}
-    game, _ = apps.register_client(bob.id, True, **fields)
+    game, _ = app_acts.register_client(by, bob.id, True, **fields)
     for number in range(40):  # a member who wants to fill the channel
         url = None if number % 2 == 0 else f"https://kart{number}.example/"
-        apps.change_client(game.id, game_url=url)
+        app_acts.change_client(by, game.id, game_url=url)
     found = told(store)
     assert set(found) == {("game", "Kart waits to be listed.")} and len(found) == 10
     boss.post(f"/users/{grace.id}/suspend", data={"length": "1 week", "reason": "Private."})
@@ -499,7 +498,7 @@ def test_only_administrators_reach_it(store, boss, enter, add_players):
     posts = [warden.post(f"{PATH}{each}") for each in ("", "/key", "/remove", "/test", "/given-up")]
     assert {each.status_code for each in (warden.get(PATH), *posts)} == {403}
     [demoted] = add_players("Demoted", mod_level=MODERATOR)
-    acts = ChatActs(store, Actor(demoted.id))
-    for act in (acts.send_again, acts.discard, lambda: acts.remove(0)):
+    by = Authority(store, Actor(demoted.id))
+    for act in (chat_acts.send_again, chat_acts.discard, lambda by: chat_acts.remove(by, 0)):
         with pytest.raises(NotAllowed):
-            act()
+            act(by)

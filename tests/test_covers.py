@@ -18,8 +18,8 @@ from PIL import Image
 from test_account_pictures import RED, REFUSED_UPLOADS
 from test_account_pictures import upload as upload_picture
 
-from identity.acts.actors import COMMAND, Actor, NotAllowed
-from identity.acts.apps import AppActs
+from identity.acts import apps as app_acts
+from identity.acts.actors import COMMAND, Actor, Authority, NotAllowed
 from identity.http.limits import PICTURES
 from images.covers import SCENES, View, generate_cover
 from model.errors import NoSuchClient, SaveUnconfirmed, StorageFailed
@@ -112,9 +112,9 @@ def game(storage) -> Client:
 
 
 @pytest.fixture
-def acts(storage, game) -> AppActs:
-    """The acts of the game's owner."""
-    return AppActs(storage, Actor(game.owner_id))
+def owner(storage, game) -> Authority:
+    """What the game's owner may do."""
+    return Authority(storage, Actor(game.owner_id))
 
 
 def cover_of(storage: Storage, client_id: str) -> bytes | None:
@@ -126,16 +126,16 @@ def cover_of(storage: Storage, client_id: str) -> bytes | None:
 
 
 @on_each_backend
-def test_cover_is_saved_replaced_and_removed(storage, game, acts, clock):
-    acts.save_cover(game.id, OLD)
+def test_cover_is_saved_replaced_and_removed(storage, game, owner, clock):
+    app_acts.save_cover(owner, game.id, OLD)
     first = storage.clients.read(game.id).cover
     assert cover_of(storage, game.id) == b"old"
     clock.shift(-3600)  # the clock of another machine
-    acts.save_cover(game.id, NEW)
+    app_acts.save_cover(owner, game.id, NEW)
     assert storage.clients.read(game.id).cover == first + 1
     assert cover_of(storage, game.id) == b"new"
-    acts.remove_cover(game.id)
-    acts.remove_cover(game.id)
+    app_acts.remove_cover(owner, game.id)
+    app_acts.remove_cover(owner, game.id)
     assert cover_of(storage, game.id) is None
     assert storage.clients.read(game.id) == game  # still listed, and nothing else has changed
     assert list(storage.audit.read()) == []
@@ -144,14 +144,14 @@ def test_cover_is_saved_replaced_and_removed(storage, game, acts, clock):
 
 
 @on_each_backend
-def test_owner_and_administrators_change_a_cover(storage, game, acts):
-    acts.save_cover(game.id, OLD)
+def test_owner_and_administrators_change_a_cover(storage, game, owner):
+    app_acts.save_cover(owner, game.id, OLD)
     for number, (level, allowed) in enumerate(((0, 0), (MODERATOR, 0), (ADMINISTRATOR, 1))):
         user = storage.users.register(f"user{number}", f"{number}@example.org", "", level)
-        others = AppActs(storage, Actor(user.id))
+        others = Authority(storage, Actor(user.id))
         for change in (
-            lambda acts: acts.save_cover(game.id, NEW),
-            lambda a: a.remove_cover(game.id),
+            lambda by: app_acts.save_cover(by, game.id, NEW),
+            lambda by: app_acts.remove_cover(by, game.id),
         ):
             with contextlib.nullcontext() if allowed else pytest.raises(NotAllowed):
                 change(others)
@@ -175,25 +175,25 @@ def before_edit(storage, monkeypatch) -> Iterator[Callable]:
 
 
 @on_each_backend
-def test_cover_of_a_racing_upload_is_whole(storage, game, acts, before_edit):
+def test_cover_of_a_racing_upload_is_whole(storage, game, owner, before_edit):
     for racing in (
-        lambda: acts.save_cover(game.id, OTHER),
-        lambda: acts.remove_cover(game.id),
-        lambda: AppActs(storage, COMMAND).change_client(game.id, name="Renamed"),
+        lambda: app_acts.save_cover(owner, game.id, OTHER),
+        lambda: app_acts.remove_cover(owner, game.id),
+        lambda: app_acts.change_client(Authority(storage, COMMAND), game.id, name="Renamed"),
     ):
-        acts.save_cover(game.id, OLD)
+        app_acts.save_cover(owner, game.id, OLD)
         before_edit(racing)
-        acts.save_cover(game.id, NEW)
+        app_acts.save_cover(owner, game.id, NEW)
         assert cover_of(storage, game.id) == b"new"  # the last one
 
 
 @on_each_backend
-def test_racing_changes_leave_one_cover_or_none(storage, game, acts, unsynced):
+def test_racing_changes_leave_one_cover_or_none(storage, game, owner, unsynced):
     def change(number: int) -> None:
         if number % 4:
-            acts.save_cover(game.id, dict.fromkeys(COVER_SIZES, b"%d" % number))
+            app_acts.save_cover(owner, game.id, dict.fromkeys(COVER_SIZES, b"%d" % number))
         else:
-            acts.remove_cover(game.id)
+            app_acts.remove_cover(owner, game.id)
 
     for _ in range(5):
         results = together(change, range(8))
@@ -202,7 +202,7 @@ def test_racing_changes_leave_one_cover_or_none(storage, game, acts, unsynced):
 
 
 @on_each_backend
-def test_cover_of_an_app_that_changes_hands_or_goes_is_removed(storage, game, acts, before_edit):
+def test_cover_of_an_app_that_changes_hands_or_goes_is_removed(storage, game, owner, before_edit):
     def transfer() -> None:
         with storage.clients.edit(game.id) as client:
             client.owner_id = None
@@ -215,20 +215,20 @@ def test_cover_of_an_app_that_changes_hands_or_goes_is_removed(storage, game, ac
             client.owner_id = game.owner_id
         before_edit(change)
         with pytest.raises(error):
-            acts.save_cover(game.id, NEW)
+            app_acts.save_cover(owner, game.id, NEW)
         assert storage.records(COVERS).ids() == []
 
 
-def test_cover_that_an_app_cannot_get_is_removed(storage, game, acts, before_edit, faults):
-    acts.save_cover(game.id, OLD)
+def test_cover_that_an_app_cannot_get_is_removed(storage, game, owner, before_edit, faults):
+    app_acts.save_cover(owner, game.id, OLD)
     before_edit(lambda: faults.refuse_saves("clients"))
     with pytest.raises(StorageFailed):
-        acts.save_cover(game.id, NEW)
+        app_acts.save_cover(owner, game.id, NEW)
     assert cover_of(storage, game.id) == b"old"
 
 
 @on_each_backend
-def test_cover_of_an_unconfirmed_save_stays(storage, game, acts, monkeypatch):
+def test_cover_of_an_unconfirmed_save_stays(storage, game, owner, monkeypatch):
     """The app may have it."""
     edit = storage.clients.edit
 
@@ -240,17 +240,17 @@ def test_cover_of_an_unconfirmed_save_stays(storage, game, acts, monkeypatch):
 
     monkeypatch.setattr(storage.clients, "edit", edit_and_lose_the_connection)
     with pytest.raises(SaveUnconfirmed):
-        acts.save_cover(game.id, NEW)
+        app_acts.save_cover(owner, game.id, NEW)
     assert cover_of(storage, game.id) == b"new"
 
 
 @on_each_backend
 def test_cover_goes_with_its_app_and_comes_with_a_backup(
-    storage, game, acts, open_installation, tmp_path
+    storage, game, owner, open_installation, tmp_path
 ):
     """As long as a record in a backup may be, which is 1 MiB."""
     longest = {"small": random.randbytes(100_000), "large": random.randbytes(500_000)}
-    acts.save_cover(game.id, longest)
+    app_acts.save_cover(owner, game.id, longest)
     path, empty = str(tmp_path / "backup.tar.gz"), str(tmp_path / "restored")
     backup(storage, path, "command")
     for name, fill in (("restored", lambda to: restore(to, path, "command")), ("copy", None)):
@@ -264,15 +264,15 @@ def test_cover_goes_with_its_app_and_comes_with_a_backup(
 
 
 @on_each_backend
-def test_snapshot_has_an_app_and_its_cover_of_one_moment(storage, game, acts):
-    acts.save_cover(game.id, OLD)
+def test_snapshot_has_an_app_and_its_cover_of_one_moment(storage, game, owner):
+    app_acts.save_cover(owner, game.id, OLD)
     with storage.snapshot() as snapshot:
-        acts.save_cover(game.id, NEW)
+        app_acts.save_cover(owner, game.id, NEW)
         [client], [cover] = (list(snapshot.records(kind)) for kind in (CLIENTS, COVERS))
     assert client.cover_id == cover.id != storage.clients.read(game.id).cover_id
 
 
-def test_no_cover_is_replaced_while_a_backup_reads_covers(storage, game, acts, monkeypatch):
+def test_no_cover_is_replaced_while_a_backup_reads_covers(storage, game, owner, monkeypatch):
     """Otherwise the app would have a cover that was added after it was read, or removed before."""
     kind_lock, refused = Layout.kind_lock, []
 
@@ -285,11 +285,11 @@ def test_no_cover_is_replaced_while_a_backup_reads_covers(storage, game, acts, m
                     refused.append(kind)
         return kind_lock(layout, kind)
 
-    acts.save_cover(game.id, OLD)
+    app_acts.save_cover(owner, game.id, OLD)
     monkeypatch.setattr(Layout, "kind_lock", try_the_other_lock)
     with storage.snapshot():
         assert refused == [COVERS]
-    acts.save_cover(game.id, NEW)
+    app_acts.save_cover(owner, game.id, NEW)
     assert refused == [COVERS]  # no lock is held any more
 
 
@@ -305,7 +305,7 @@ def adas_game(store, ada) -> Client:
 
 def save_cover(store: Storage, client: Client, content: bytes) -> str:
     """Give an app a cover, and return its address without the size."""
-    AppActs(store, COMMAND).save_cover(client.id, dict.fromkeys(COVER_SIZES, content))
+    app_acts.save_cover(Authority(store, COMMAND), client.id, dict.fromkeys(COVER_SIZES, content))
     return f"{store.clients.read(client.id).cover_id}.webp"
 
 
@@ -343,7 +343,7 @@ def test_conditions_and_ranges_of_covers(store, anyone, adas_game):
 def test_renamed_app_may_have_another_generated_cover(store, anyone, adas_game):
     address = f"/covers/small/{adas_game.id}.webp"
     before = anyone.get(address)
-    AppActs(store, COMMAND).change_client(adas_game.id, name="Kart Club")
+    app_acts.change_client(Authority(store, COMMAND), adas_game.id, name="Kart Club")
     after = anyone.get(address, headers={"If-None-Match": before.headers["ETag"]})
     renamed = generate_cover(adas_game.id, "Kart Club")["small"]
     assert (after.status_code, after.data) == (200, renamed)

@@ -15,8 +15,8 @@ from forms import from_address, hidden_field, problems_of, race, text_of, value_
 from PIL import Image
 
 import identity.oauth.device
-from identity.acts.accounts import Acts
-from identity.acts.actors import COMMAND
+from identity.acts import accounts
+from identity.acts.actors import COMMAND, Authority
 from identity.http.signing import decode_base64, serializer
 from identity.http.stamps import TOO_QUICK
 from identity.oauth.clients import DEVICE_GRANT
@@ -319,7 +319,7 @@ def test_codes_of_devices_are_no_authorization_codes(adas_browser, device, start
 
 def test_player_who_may_not_sign_in_gives_no_token(adas_browser, device, ada, store):
     """Whatever happened since the player allowed it, as for codes."""
-    acts = Acts(store, COMMAND)
+    acts = Authority(store, COMMAND)
 
     def suspend(user) -> None:
         user.suspension = Suspension(None)
@@ -334,7 +334,7 @@ def test_player_who_may_not_sign_in_gives_no_token(adas_browser, device, ada, st
             change(user)
         assert device.error_of(started) == "invalid_grant"
     assert look_up(adas_browser, started["user_code"]).location.startswith("/sign-in")
-    acts.delete_user(ada.id)
+    accounts.delete_user(acts, ada.id)
     assert device.error_of(started) == "invalid_grant"
 
 

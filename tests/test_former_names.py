@@ -7,8 +7,7 @@ from conftest import PASSWORD
 from forms import save, sign_up
 
 from identity.acts import accounts
-from identity.acts.accounts import Acts
-from identity.acts.actors import COMMAND
+from identity.acts.actors import COMMAND, Authority
 from identity.site.formatting import DATE, format_time
 from model.records import now_ms
 
@@ -127,11 +126,11 @@ def test_player_keeps_ten_former_names_at_most(
     for name in ("Ada", "ada 3", "ADA 3", "Ada 9"):  # her own
         assert save(adas_browser, name=name).status_code == 303
     assert save(adas_browser, name="Grace").status_code == 409
-    Acts(store, COMMAND).reset(ada.id, "name")
+    accounts.reset(Authority(store, COMMAND), ada.id, "name")
     assert store.users.read(ada.id).name == f"player{ada.id}"
     assert save(adas_browser, name="Ada 4").status_code == 303
     assert save(adas_browser, name="Grace").status_code == 409
-    Acts(store, COMMAND).change_profile(ada.id, name="Grace")
+    accounts.change_profile(Authority(store, COMMAND), ada.id, name="Grace")
     clock.shift(82 * DAY)  # 92 since the first one was given up
     open_browser().sign_in("Grace")
     browser = open_browser()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from forms import race
 
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority
 from identity.acts.presence import game_shown, games_played, is_playing
 from model.records import Grant, now_ms
 
@@ -171,7 +171,7 @@ def test_hidden_game_is_named_to_the_player_and_to_moderators_alone(store, beat,
 
     beat(60)
     assert not any(seen())
-    Acts(store, Actor(ada.id)).add_heartbeat(ada.id, game.id)
+    accounts.add_heartbeat(Authority(store, Actor(ada.id)), ada.id, game.id)
     with store.users.edit(ada.id) as user:
         user.last_game = game.id
     assert all(seen())

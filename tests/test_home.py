@@ -5,8 +5,8 @@ import functools
 import pytest
 from forms import parse, text_of
 
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority
 from identity.site.formatting import DAY, MINUTE
 from model.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
 from pages.community.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
@@ -31,7 +31,7 @@ def play(store, user: User, game: Client | None, **fields) -> None:
         edited.created = edited.last_heartbeat = 1  # the sign-up counts as a heartbeat
         for field, value in fields.items():
             setattr(edited, field, value)
-    Acts(store, Actor(user.id)).add_heartbeat(user.id, game and game.id)
+    accounts.add_heartbeat(Authority(store, Actor(user.id)), user.id, game and game.id)
 
 
 def set_level(store, user: User, mod_level: int) -> None:

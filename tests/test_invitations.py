@@ -6,8 +6,9 @@ import pytest
 from forms import parse, problems_of, sign_up, text_of
 
 from commands.invites import invite_record
-from identity.acts.actors import COMMAND, Actor, NotAllowed
-from identity.acts.invitations import EndedBefore, InviteActs
+from identity.acts import invitations as invitation_acts
+from identity.acts.actors import COMMAND, Actor, Authority, NotAllowed
+from identity.acts.invitations import EndedBefore
 from model.kind import DAY_MS
 from model.records import ADMINISTRATOR, MODERATOR
 from storage.flat_files import disk
@@ -112,16 +113,16 @@ def test_administrator_who_is_slower_makes_no_second_invitation(store, boss, mon
     """Another one revokes it after the first look."""
     create(boss)
     [invite_id] = store.invites.ids()
-    acts = InviteActs(store, COMMAND)
-    make = acts.create
+    by = Authority(store, COMMAND)
+    make = invitation_acts.create
 
     def create_late(*args: object) -> str:
-        InviteActs(store, COMMAND).revoke(invite_id)
+        invitation_acts.revoke(by, invite_id)
         return make(*args)
 
-    monkeypatch.setattr(acts, "create", create_late)
+    monkeypatch.setattr(invitation_acts, "create", create_late)
     with pytest.raises(EndedBefore):
-        acts.renew(invite_id)
+        invitation_acts.renew(by, invite_id)
     assert store.invites.ids() == [invite_id]
 
 
@@ -152,8 +153,11 @@ def test_only_administrators_invite(store, enter, browser, add_players):
         posts = [create(other), other.post(f"{PATH}/revoke", data={"id": invite_id})]
         assert [each.status_code for each in (other.get(PATH), *posts)] == [403] * 3
     [demoted] = add_players("Demoted", mod_level=MODERATOR)
-    acts = InviteActs(store, Actor(demoted.id))
-    for act in (lambda: acts.create(7), lambda: acts.revoke(invite_id)):
+    acts = Authority(store, Actor(demoted.id))
+    for act in (
+        lambda: invitation_acts.create(acts, 7),
+        lambda: invitation_acts.revoke(acts, invite_id),
+    ):
         with pytest.raises(NotAllowed):
             act()
     assert store.invites.ids() == [invite_id] and store.invites.find_unused(secret)

@@ -15,17 +15,12 @@ from aiosmtpd.smtp import AuthResult
 from conftest import on_each_backend
 from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server, text_of_letter
 
+from identity.access.mail_channel import UNCONFIRMED_AN_HOUR, Mail, count_unconfirmed_letter
 from identity.messages import smtp
 from identity.messages.letter import Letter
-from identity.messages.mail import (
-    UNCONFIRMED_AN_HOUR,
-    Mail,
-    compose,
-    count_unconfirmed_letter,
-    new_mailer,
-)
+from identity.messages.mail import compose, new_mailer
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
-from identity.messages.senders import Senders
+from identity.senders import Senders
 from identity.site.settings import SettingError, parse_smtp_url, read_settings
 from model.errors import StorageFailed
 from model.kinds import OUTBOX, given_up_of, waiting_queues
@@ -517,7 +512,7 @@ def test_stop_waits_for_all_senders_together(open_installation, put, monkeypatch
             self.released.wait()
             raise Paused("It is silent.")
 
-    monkeypatch.setattr("identity.messages.senders.STOP_TIMEOUT", 0.5)
+    monkeypatch.setattr("identity.senders.STOP_TIMEOUT", 0.5)
     put()
     senders = Senders(open_installation(), [Silent(), Silent()])
     senders.start()

@@ -6,9 +6,9 @@ import pytest
 from conftest import on_each_backend
 from forms import parse, text_of
 
-from identity.acts.actors import Actor
-from identity.acts.apps import AppActs
-from identity.acts.reports import ReportActs
+from identity.acts import apps as app_acts
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority
 from identity.http.proxies import PlainAddress, check_proxies, note_unreadable
 from identity.messages.outbox import MAIL, new_message
 from identity.site import statistics
@@ -53,7 +53,7 @@ def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add
     assert nothing in text_of(warden.get(PATH))
     assert number_in_header(warden) is None
     emi, bob = add_players("Emi", "Bob")
-    ReportActs(store, Actor(emi.id)).report(bob, "spam", "")
+    report_acts.report(Authority(store, Actor(emi.id)), bob, "spam", "")
     game = add_game("Kart", bob.id)
     now = now_ms()
     for name, days in (("Soon", 2.5), ("Sooner", 0.5), ("Late", 9)):
@@ -83,7 +83,7 @@ def test_numbers_are_for_administrators(store, boss, enter, add_players, add_gam
     add_players("Now", last_heartbeat=now)
     add_players("Week", last_heartbeat=now - 3 * DAY_MS)
     add_players("Before", last_heartbeat=now - 30 * DAY_MS)
-    AppActs(store, Actor(1)).set_listed(add_game("Kart").id, True)
+    app_acts.set_listed(Authority(store, Actor(1)), add_game("Kart").id, True)
     statistics.last_numbers.clear()
     page = parse(boss.get(PATH))
     words = [each.text for each in page.select(".numbers dt")]

@@ -26,13 +26,16 @@ from conftest import PASSWORD, Browser, Program, on_each_backend
 from fido2 import cbor
 from forms import hidden_field, is_signed_in, parse, problems_of, race, text_of
 
-from identity.access import passkeys, passwords
+from identity.access import passwords
 from identity.access.links import issue_sign_in_link
-from identity.access.passkeys import PASSKEYS_EACH, LastWayIn, PasskeyActs
 from identity.access.passwords import hash_password
-from identity.access.recovery_codes import CODES, RecoveryActs, count_codes
-from identity.acts.actors import Actor
+from identity.acts import passkeys as passkey_acts
+from identity.acts import recovery_codes
+from identity.acts.actors import Actor, Authority
+from identity.acts.passkeys import PASSKEYS_EACH, LastWayIn
+from identity.acts.recovery_codes import CODES, count_codes
 from identity.http.limits import ATTEMPTS_PER_ADDRESS, ATTEMPTS_PER_NAME
+from identity.site import hosts
 from model.kinds import PASSKEYS, RECOVERY_CODES
 from model.records import Passkey, Suspension
 from pages.kit.proof import PROOF_AGE
@@ -379,7 +382,7 @@ def test_number_in_place_of_bytes_takes_no_memory(guest, phone, adas_browser):
 
 
 def test_suspended_player_gets_no_session_by_passkey_or_code(store, guest, phone, ada):
-    [code, *_] = RecoveryActs(store, Actor(ada.id)).issue(ada.id)
+    [code, *_] = recovery_codes.issue(Authority(store, Actor(ada.id)), ada.id)
     with store.users.edit(ada.id) as user:
         user.suspension, user.sessions = Suspension("command", reason="Spam"), []
     answer = use_passkey(guest, phone)
@@ -416,7 +419,7 @@ def test_counter_that_goes_back_is_logged_and_told_but_not_refused(store, guest,
 def test_sign_in_without_a_password_stores_no_hash_of_the_empty_one(store, guest, phone, ada):
     """Nor one of a recovery code."""
     legacy = "pbkdf2:sha256:1000$salt$" + "0" * 64  # which a sign-in with the password replaces
-    codes = RecoveryActs(store, Actor(ada.id)).issue(ada.id)
+    codes = recovery_codes.issue(Authority(store, Actor(ada.id)), ada.id)
     for kept in (legacy, ""):
         with store.users.edit(ada.id) as user:
             user.password_hash = kept
@@ -504,14 +507,14 @@ def test_last_way_in_is_never_removed(store, adas_browser, phone, ada):
 @on_each_backend
 def test_racing_removals_leave_two_passkeys(storage):
     ada = storage.users.register("Ada", "", "")
-    acts = PasskeyActs(storage, Actor(ada.id), "localhost")
+    by = Authority(storage, Actor(ada.id))
     for number in range(6):
         one = Passkey(f"{number:064x}", ada.id, "h", "c", "k", "localhost", "Key", 1)
         storage.records(PASSKEYS).add(one)
 
     def remove(number: int) -> bool:
         with contextlib.suppress(LastWayIn):
-            acts.remove(f"{number:064x}")
+            passkey_acts.remove(by, f"{number:064x}", "localhost")
             return True
         return False
 
@@ -666,22 +669,28 @@ def test_new_codes_replace_the_old_ones(adas_browser, open_browser, codes):
 def test_first_passkeys_that_race_give_one_set_of_codes(storage):
     """The page of each would show codes, and those of all but the last would be dead."""
     ada = storage.users.register("Ada", "", "")
-    acts = RecoveryActs(storage, Actor(ada.id))
-    issued = race(*[functools.partial(acts.issue, ada.id, replace=False)] * 8)
+    by = Authority(storage, Actor(ada.id))
+    issued = race(*[functools.partial(recovery_codes.issue, by, ada.id, replace=False)] * 8)
     [shown] = filter(None, issued)
-    assert all(acts.use(ada.id, code) for code in shown[:-1])
-    assert acts.issue(ada.id, replace=False) == [] and acts.use(ada.id, shown[-1])
-    issued = race(*[functools.partial(acts.issue, ada.id, replace=False)] * 8)
+    assert all(recovery_codes.use(by, ada.id, code) for code in shown[:-1])
+    assert recovery_codes.issue(by, ada.id, replace=False) == [] and recovery_codes.use(
+        by, ada.id, shown[-1]
+    )
+    issued = race(*[functools.partial(recovery_codes.issue, by, ada.id, replace=False)] * 8)
     [shown] = filter(None, issued)  # when all are used
-    assert len(shown) == CODES == count_codes(storage, ada.id) and acts.use(ada.id, shown[0])
+    assert len(shown) == CODES == count_codes(storage, ada.id) and recovery_codes.use(
+        by, ada.id, shown[0]
+    )
 
 
 @on_each_backend
 def test_of_racing_uses_of_a_code_one_wins(storage):
     ada = storage.users.register("Ada", "", "")
-    acts = RecoveryActs(storage, Actor(ada.id))
-    first, second, *_ = acts.issue(ada.id)
-    uses = [lambda: acts.use(ada.id, first)] * 8 + [lambda: acts.use(ada.id, second)] * 8
+    by = Authority(storage, Actor(ada.id))
+    first, second, *_ = recovery_codes.issue(by, ada.id)
+    uses = [lambda: recovery_codes.use(by, ada.id, first)] * 8 + [
+        lambda: recovery_codes.use(by, ada.id, second)
+    ] * 8
     assert sorted(race(*uses)) == [False] * 14 + [True] * 2
     assert count_codes(storage, ada.id) == CODES - 2
 
@@ -689,10 +698,10 @@ def test_of_racing_uses_of_a_code_one_wins(storage):
 def test_code_that_another_request_uses_meanwhile_does_nothing(
     store, adas_browser, open_browser, codes, ada, monkeypatch
 ):
-    acts, verify = RecoveryActs(store, Actor(ada.id)), passwords.verify_password
+    by, verify = Authority(store, Actor(ada.id)), passwords.verify_password
 
     def use_meanwhile(kept_hash: str, password: str) -> bool:
-        assert acts.use(ada.id, password)
+        assert recovery_codes.use(by, ada.id, password)
         return verify(kept_hash, password)
 
     monkeypatch.setattr(passwords, "verify_password", use_meanwhile)
@@ -734,7 +743,7 @@ def test_backups_and_copies_carry_passkeys_and_codes(
     ada = storage.users.register("Ada", "", "")
     passkey = Passkey("0" * 64, ada.id, "h", "c", "k", "localhost", "Key", 1, counter=7, used=5)
     storage.records(PASSKEYS).add(passkey)
-    RecoveryActs(storage, Actor(ada.id)).issue(ada.id)
+    recovery_codes.issue(Authority(storage, Actor(ada.id)), ada.id)
     codes = storage.records(RECOVERY_CODES).read(ada.id)
     archive = str(tmp_path / "backup.tar.gz")
     backup(storage, archive, "command")
@@ -770,13 +779,13 @@ def test_rp_id_is_the_domain_of_a_secure_base_url():
     }
     none = ("http://127.0.0.1:8000", "http://[::1]:8000", "http://id.example.org")
     none += ("https://192.0.2.1", "https://[2001:db8::1]:8443")
-    assert {each: passkeys.find_rp_id(each) for each in offered} == offered
-    assert not any(map(passkeys.find_rp_id, none))
+    assert {each: hosts.find_rp_id(each) for each in offered} == offered
+    assert not any(map(hosts.find_rp_id, none))
 
 
 @pytest.mark.parametrize("why", ["an IP address", "no package"])
 def test_without_passkeys_pages_and_addresses_have_nothing_of_them(make_app, monkeypatch, why):
-    monkeypatch.setattr(passkeys, "has_library", lambda: why != "no package")
+    monkeypatch.setattr(hosts, "has_library", lambda: why != "no package")
     base_url = {"an IP address": "http://127.0.0.1", "no package": "http://localhost"}[why]
     app = make_app(BASE_URL=base_url)
     app.extensions["storage"].users.register("Ada", "", hash_password(PASSWORD))

@@ -1,4 +1,4 @@
-"""What people paste or type from paper: `identity.access.pasted`, and the pages that use it."""
+"""What people paste or type from paper: `identity.site.pasted`, and the pages that use it."""
 
 from urllib.parse import quote
 
@@ -6,11 +6,11 @@ from conftest import PASSWORD
 from forms import sign_up
 
 from identity.access import links
-from identity.access.pasted import find_code, find_secret
-from identity.access.recovery_codes import RecoveryActs
 from identity.access.sessions import local_address
-from identity.acts.actors import Actor
+from identity.acts import recovery_codes
+from identity.acts.actors import Actor, Authority
 from identity.oauth import device
+from identity.site.pasted import find_code, find_secret
 from model.records import ADMINISTRATOR
 
 # What chats, letters and keyboards put around a link, or another text.
@@ -83,7 +83,7 @@ def test_pasted_codes(store, ada, open_browser, subtests):
             assert device.parse_user_code(typed) == "BCDFGHJK"
     for typed in ("", "12345", "1234567", "a123456", "12345６7", "1" * 9999):
         assert find_code(typed, "0-9", length=6) is None
-    codes = iter(RecoveryActs(store, Actor(ada.id)).issue(ada.id))
+    codes = iter(recovery_codes.issue(Authority(store, Actor(ada.id)), ada.id))
     for around in ("7. {}", "<{}>", "{}.", "\u200b{}\u200b", "my code {} please"):
         with subtests.test(ascii(around)):
             code = around.format(next(codes).replace("-", "–"))

@@ -15,8 +15,8 @@ from waiting import PATIENCE
 
 from identity.access import passwords
 from identity.access.links import issue_first_account_link
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority
 from identity.http import limits
 from model.errors import LastAdministrator
 from model.records import ADMINISTRATOR, MODERATOR, PLAYER
@@ -107,12 +107,12 @@ def test_one_of_two_last_administrators_stays(storage, monkeypatch, how):
         monkeypatch.setattr(storage.users, name, change_later)
 
     def leave(user_id: int) -> None:
-        acts = Acts(storage, Actor(user_id))
+        acts = Authority(storage, Actor(user_id))
         with contextlib.suppress(LastAdministrator):
             if how == "deletion":
-                acts.delete_user(user_id)
+                accounts.delete_user(acts, user_id)
             else:
-                acts.set_mod_level(user_id, MODERATOR)
+                accounts.set_mod_level(acts, user_id, MODERATOR)
 
     race(*(functools.partial(leave, each.id) for each in both))
     assert len(storage.users.administrators()) == 1

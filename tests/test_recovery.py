@@ -13,10 +13,10 @@ from forms import hidden_field, parse, problems_of, text_of
 from mail_server import code_in, link_in, text_of_letter
 
 from identity.access import letters, links
+from identity.access.links import give_sign_in_link
+from identity.access.mail_channel import Mail
 from identity.access.passwords import hash_password
-from identity.acts.accounts import Acts
-from identity.acts.actors import COMMAND
-from identity.messages.mail import Mail
+from identity.acts.actors import COMMAND, Authority
 from identity.messages.outbox import MAIL, Sender, new_message
 from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
@@ -342,7 +342,7 @@ def test_link_of_a_moderator_works_anywhere_also_without_mail(make_app, tmp_path
     app = make_app(DATA_DIR=str(tmp_path / "other"))
     store = app.extensions["storage"]
     user = store.users.register("Ada", "", hash_password(PASSWORD))
-    link = Acts(store, COMMAND).issue_sign_in_link(user.id, "http://localhost")
+    link = give_sign_in_link(Authority(store, COMMAND), user.id, "http://localhost")
     browser = Browser(app, app.response_class)
     assert browser.get("/recover").status_code == 200
     assert set_password(browser, link=link).status_code == 303

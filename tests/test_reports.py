@@ -10,17 +10,16 @@ from conftest import PASSWORD, on_each_backend
 from forms import parse, problems_of, race
 
 from identity.access.passwords import hash_password
-from identity.acts import reports
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor, NotAllowed
-from identity.acts.reports import REPORTS_A_DAY, AnsweredBefore, ReportActs, count_waiting, shown_to
+from identity.acts import accounts, reports
+from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.reports import REPORTS_A_DAY, AnsweredBefore, count_waiting, shown_to
 from model.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
 from model.kind import DAY_MS
 from model.kinds import REPORTS, about
 from model.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, User, now_ms
 from model.rules import REPORT_REASONS
 from pages.admin.overview import REPORTS_SHOWN
-from pages.community.reports import OTHERS_SHOWN
+from pages.admin.reports import OTHERS_SHOWN
 
 GAME = "https://game.example/"
 LONG_NAME = "Donaudampfschifffahrtskapitaen"
@@ -52,14 +51,16 @@ def game(store) -> Client:
     return store.clients.register("Space Game", [], None, game_url=GAME, declined=True)[0]
 
 
-def acts(store, player: User) -> ReportActs:
-    return ReportActs(store, Actor(player.id))
+def by(player: User, store) -> Authority:
+    return Authority(store, Actor(player.id))
 
 
-def report(store, by: User, subject: User | Client, reason: str = "spam", text: str = "") -> Report:
+def report(
+    store, reporter: User, subject: User | Client, reason: str = "spam", text: str = ""
+) -> Report:
     """Report a subject as this player; return the record."""
-    acts(store, by).report(subject, reason, text)
-    return reports.find_report(store, by, subject)
+    reports.report(by(reporter, store), subject, reason, text)
+    return reports.find_report(store, reporter, subject)
 
 
 def all_reports(store) -> list[Report]:
@@ -127,7 +128,7 @@ def test_one_of_racing_answers_counts(storage, add):
 
     def answer(moderator: User):
         with contextlib.suppress(AnsweredBefore):
-            acts(storage, moderator).answer(kept.id, f"By {moderator.id}.")
+            reports.answer(by(moderator, storage), kept.id, f"By {moderator.id}.")
             return moderator.id
 
     [winner] = filter(None, race(*(functools.partial(answer, each) for each in moderators)))
@@ -164,7 +165,7 @@ def test_reports_go_with_who_sent_them_and_what_they_are_about(storage, add):
     assert {each.about for each in all_reports(storage)} == {about(game), about(ada)}
     storage.clients.delete(game.id)
     assert [each.about for each in all_reports(storage)] == [about(ada)]
-    Acts(storage, Actor(ada.id)).delete_user(ada.id)
+    accounts.delete_user(Authority(storage, Actor(ada.id)), ada.id)
     assert all_reports(storage) == list(storage.verify()) == []
 
 
@@ -251,7 +252,7 @@ def test_who_may_answer(storage, add, subtests):
             for each in people:
                 if each.name not in expected:
                     with pytest.raises(NotAllowed):
-                        acts(storage, each).answer(kept.id, "Nothing to see.")
+                        reports.answer(by(each, storage), kept.id, "Nothing to see.")
             assert storage.records(REPORTS).read(kept.id).answer is None
         storage.records(REPORTS).delete(kept.id)
 
@@ -261,7 +262,7 @@ def test_only_administrator_answers_about_themselves(storage, add):
     chief, ada, warden = add("Chief", ADMINISTRATOR), add("Ada"), add("Warden", MODERATOR)
     kept = report(storage, ada, chief)
     assert count_waiting(storage, warden) == 0
-    acts(storage, chief).answer(kept.id, "")
+    reports.answer(by(chief, storage), kept.id, "")
     assert storage.records(REPORTS).read(kept.id).answer == ""
 
 
@@ -273,7 +274,7 @@ def test_demoted_or_suspended_moderator_answers_nothing(storage, add):
             user.mod_level, user.suspension = MODERATOR, None
             setattr(user, field, value)
         with pytest.raises(NotAllowed):
-            acts(storage, warden).answer(kept.id, "Done.")
+            reports.answer(by(warden, storage), kept.id, "Done.")
     assert storage.records(REPORTS).read(kept.id).answer is None
     assert list(storage.audit.read()) == []
 
@@ -283,10 +284,10 @@ def test_answer_is_a_short_line(storage, add):
     kept = report(storage, ada, bob)
     for text in ("x" * 201, "a\nb", "\x00", " x"):
         with pytest.raises(InvalidField) as refused:
-            acts(storage, warden).answer(kept.id, text)
+            reports.answer(by(warden, storage), kept.id, text)
         assert refused.value.field == "answer"
     assert list(storage.audit.read()) == []
-    acts(storage, warden).answer(kept.id, "x" * 200)
+    reports.answer(by(warden, storage), kept.id, "x" * 200)
 
 
 def test_report_with_a_damaged_subject_waits_for_administrators(storage, add, faults):
@@ -341,7 +342,7 @@ def test_second_visit_says_when_and_whether_a_moderator_has_read_it(
         assert "Problem" not in parse(again).title.text
         kept = reports.find_report(store, store.users.find_by_login("Emi"), subject)
         assert kept.text == "Everywhere."
-        acts(store, warden).answer(kept.id, "A secret of moderators.")
+        reports.answer(by(warden, store), kept.id, "A secret of moderators.")
         page = browser.get(f"{address}/report")
         assert f"You reported this {word} on 20 November 2026. A moderator has read it." in text_of(
             page
@@ -457,7 +458,7 @@ def test_queue_is_oldest_first_in_pages_by_key(store, enter, join, clock):
         ] == expected
     assert [each.text for each in parse(page).select(".pages a")] == ["Next"]
     for each in store.records(REPORTS).ids()[-10:]:  # those of the last page are answered meanwhile
-        acts(store, store.users.find_by_login("Warden")).answer(each, "")
+        reports.answer(by(store.users.find_by_login("Warden"), store), each, "")
     assert browser.get(paths[-1]).location == "/admin"
 
 
@@ -557,7 +558,7 @@ def test_page_of_a_report_of_a_game(store, enter, join, game):
 def test_second_moderator_is_told_who_answered(store, enter, join):
     browser, first = enter("Warden", MODERATOR), join("Bruno", MODERATOR)
     kept = report(store, join("Emi"), join("Bob"))
-    acts(store, first).answer(kept.id, "A warning.")
+    reports.answer(by(first, store), kept.id, "A warning.")
     page = browser.post(f"/admin/reports/{kept.id}", data={"answer": "Suspended."})
     assert page.status_code == 409
     assert "Another moderator has just closed this report." in text_of(page)
@@ -588,8 +589,8 @@ def test_newest_others_about_the_same_player(store, enter, join, clock):
         clock.shift(60)
         sent.append(report(store, join(f"Player no {number}"), bob))
     report(store, bob, game_owner)
-    acts(store, warden).answer(sent[9].id, "")
-    acts(store, warden).answer(sent[8].id, "Suspended.")
+    reports.answer(by(warden, store), sent[9].id, "")
+    reports.answer(by(warden, store), sent[8].id, "Suspended.")
     rows = rows_of(browser.get(f"/admin/reports/{sent[10].id}"))
     expected = [11, *range(9, 0, -1)]
     assert [each.partition("Player no ")[2].partition(" ,")[0] for each in rows] == list(
@@ -650,7 +651,7 @@ def test_who_is_reported_does_not_learn_it(store, enter, join, adas_browser, ada
     for subject in (ada, game):
         send(emis_browser, subject, text="Everywhere, I say.")
     for each in all_reports(store):
-        acts(store, warden).answer(each.id, "Warned.")
+        reports.answer(by(warden, store), each.id, "Warned.")
     export = adas_browser.get("/account/export").text
     for secret in ("Everywhere", "Emi", "Warned", "report answer", *store.records(REPORTS).ids()):
         assert secret not in export

@@ -9,9 +9,9 @@ from conftest import PASSWORD
 from forms import parse, problems_of
 from werkzeug.datastructures import MultiDict
 
-from identity.acts.actors import Actor
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority
 from identity.acts.look import read_look
-from identity.acts.reports import ReportActs
 from model.kinds import NOTES, REPORTS, WEBHOOKS
 from model.records import Suspension, now_ms
 from model.site_records import Note, Webhook
@@ -136,7 +136,7 @@ def make_things(store, add_players):
         game, _ = store.clients.register(f"Game {number}", [], owner.id, **fields)
         note = Note(new_time_id(now_ms()), target.id, owner.id, "Of another one.", now_ms())
         store.records(NOTES).add(note)
-        ReportActs(store, Actor(owner.id)).report(target, "spam", "")
+        report_acts.report(Authority(store, Actor(owner.id)), target, "spam", "")
         [report] = store.records(REPORTS).page("by", str(owner.id))
         store.records(WEBHOOKS).put(Webhook("chat", 5, "https://x.example/", "json", ["game"], "k"))
         invite = store.invites.find_unused(store.invites.issue(7))

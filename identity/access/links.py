@@ -13,12 +13,12 @@ from typing import NamedTuple
 from flask import session
 from itsdangerous import BadSignature
 
-from identity.access.pasted import find_code, find_secret
 from identity.acts.actors import COMMAND, Actor, Authority
 from identity.acts.rights import may_moderate
 from identity.http.limits import AttemptLimit, count_attempts
 from identity.http.signing import digest_of, serializer
 from identity.site.formatting import DAY
+from identity.site.pasted import find_code, find_secret
 from model.addresses import login_key
 from model.errors import DamagedRecord, NoSuchUser
 from model.names import EMAIL_KEPT_DAYS
@@ -112,6 +112,17 @@ def issue_sign_in_link(
     It works once. It is good for as long as the one who made it may moderate the player.
     """
     return f"{base_url}/recover#{issue_link(store, PASSWORD, user, '', by)}"
+
+
+def give_sign_in_link(by: Authority, user_id: int, base_url: str) -> str:
+    """Return the address where a player who lost the password sets a new one.
+
+    An act: raises NotAllowed, TooManyAttempts, StorageFailed, NoSuchUser.
+    """
+    user = by.store.users.read(user_id)
+    by.require(may_moderate, user)
+    by.audit("user sign-in-link", user=user_id)
+    return issue_sign_in_link(by.store, base_url, user, by.actor.id)
 
 
 def find_link(store: Storage, purpose: str, text: str) -> Link | None:

@@ -7,21 +7,14 @@ as `identity.acts.accounts`.
 """
 
 import base64
-import functools
 import hashlib
-import ipaddress
 import json
 import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.util import find_spec
+from contextlib import contextmanager
 from types import SimpleNamespace
 
-from identity.acts.actors import Actor, Authority
-from identity.acts.rights import is_oneself
-from identity.site.settings import host_of
-from model.errors import AlreadyThere, InvalidField, TooManyAttempts
 from model.kinds import PASSKEYS
 from model.records import Passkey, User, now_ms
 from storage import Storage
@@ -57,62 +50,6 @@ class PasskeyRefused(Exception):
 
 class UnknownPasskey(Exception):
     """The credential id belongs to no passkey of this site, or to one that was removed."""
-
-
-class LastWayIn(InvalidField):
-    """The player could not sign in any more."""
-
-    field = "form"
-    problem = (
-        "You could not sign in any more. First add another passkey, set a password, or confirm "
-        "your email."
-    )
-
-
-# -- where passkeys are offered -----------------------------------------------------------------
-
-
-@functools.cache
-def has_library() -> bool:
-    """Return True if the package of the extra `passkeys` is installed."""
-    return find_spec("fido2") is not None
-
-
-def find_rp_id(base_url: str) -> str | None:
-    """Return the host that passkeys are bound to, None where this site can have no passkeys.
-
-    It is a domain, which has to be reached by https, or `localhost` (5.1.2, 13.4.9).
-    """
-    host = host_of(base_url)
-    if not has_library() or not (base_url.startswith("https:") or host == "localhost"):
-        return None
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return host
-    return None
-
-
-def passkeys_of(store: Storage, user_id: int, rp_id: str | None) -> list[Passkey]:
-    """Return the passkeys of a player that can be used at this host, by id."""
-    found = store.records(PASSKEYS).page("user", str(user_id))
-    return [each for each in found if each.rp_id == rp_id]
-
-
-def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | None = None) -> None:
-    """Raise LastWayIn if a player, as the record is about to be, could be left without a way in.
-
-    A password is one, or two passkeys, or a passkey and a confirmed address; a device is lost
-    easily. `but` is the id of a passkey that is about to go.
-
-    What another act changes at the same moment is not seen: a player who removes the password and
-    passkeys in that moment can be left with too few ways in, and needs a sign-in link.
-    """
-    if user.password_hash:
-        return
-    kept = [each for each in passkeys_of(store, user.id, rp_id) if each.id != but]
-    if len(kept) + bool(user.email and user.email_verified) < 2:
-        raise LastWayIn
 
 
 # -- what the browser is asked ------------------------------------------------------------------
@@ -286,81 +223,3 @@ def _fido2_server(rp_id: str, origin: str):  # -> fido2.server.Fido2Server
 
 def _state(challenge: str) -> dict:
     return {"challenge": challenge, "user_verification": "required"}
-
-
-# -- what players do with their passkeys ----------------------------------------------------------
-
-
-class PasskeyActs:
-    """What an actor does to the passkeys of a storage, at a host; the command may do everything.
-
-    All acts raise NotAllowed, StorageFailed, NoSuchUser, TooManyAttempts, and are logged, unlike
-    other acts of players on themselves: each changes who can sign in.
-    """
-
-    def __init__(self, store: Storage, actor: Actor, rp_id: str | None) -> None:
-        self._store = store
-        self._passkeys = store.records(PASSKEYS)
-        self._rp_id = rp_id
-        self._authority = Authority(store, actor)
-
-    def add(self, passkey: Passkey) -> None:
-        """Add a passkey. Raises InvalidField for its name, and for one too many."""
-
-        def before(passkey: Passkey) -> None:
-            self._authority.require(is_oneself, self._store.users.read(passkey.user_id))
-            at_most = PASSKEYS_EACH
-            if self._passkeys.count("user", str(passkey.user_id), at_most) == at_most:
-                raise InvalidField("form", f"You have {at_most} passkeys. Remove one first.")
-            self._authority.audit("user add-passkey", user=passkey.user_id)
-
-        try:
-            self._passkeys.add(passkey, before)
-        except AlreadyThere:  # 7.1 step 26; excludeCredentials prevents it
-            raise InvalidField("form", "This passkey is here already.") from None
-
-    def remove(self, passkey_id: str) -> None:
-        """Remove a passkey. Raises NotFound, LastWayIn."""
-
-        def before(passkey: Passkey) -> None:
-            user = self._store.users.read(passkey.user_id)
-            self._authority.require(is_oneself, user)
-            if not self._authority.is_command:
-                # Waits until another removal is saved: this one looks at what is left then.
-                self._passkeys.count("user", str(user.id), at_most=1)
-                require_way_in(self._store, user, self._rp_id, but=passkey.id)
-            self._authority.audit("user remove-passkey", user=user.id)
-
-        self._passkeys.delete(passkey_id, before)
-
-    def remove_password(self, user_id: int) -> None:
-        """Remove the password of a player. Raises LastWayIn."""
-        with self._store.users.edit(user_id) as user:
-            self._authority.require(is_oneself, user)
-            if user.password_hash:
-                user.password_hash = ""
-                require_way_in(self._store, user, self._rp_id)
-                self._authority.audit("user remove-password", user=user_id)
-
-    def note_use(self, passkey_id: str, counter: int, synced: bool) -> bool:
-        """Keep the counter of a sign-in, and tell the player if it did not grow (7.2 step 22).
-
-        Then the authenticator may have been copied, or its maker counts wrongly. The player decides
-        which. Return True. Raises NotFound if the passkey was removed meanwhile.
-        """
-        with self._passkeys.edit(passkey_id) as passkey:
-            before = passkey.counter
-            passkey.counter, passkey.used = max(before, counter), now_ms()
-            passkey.synced = synced
-        if (before or counter) and counter <= before:
-            self._report_copy(passkey)
-        return True
-
-    def _report_copy(self, passkey: Passkey) -> None:
-        with suppress(TooManyAttempts):  # the notice says it all the same
-            self._authority.audit("user passkey-counter", user=passkey.user_id)
-        with self._store.users.edit(passkey.user_id) as user:
-            user.notify(
-                f"Your passkey “{passkey.name}” may have been copied to another device. If that "
-                "was not you, remove it on your security page."
-            )

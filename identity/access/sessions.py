@@ -15,20 +15,16 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
 from identity.access import unsent
-from identity.access.letters import note_browser
-from identity.access.passwords import hash_password, needs_rehash
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor, NotAllowed
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.http.context import get_storage
-from identity.http.limits import client_address, password_place
+from identity.http.limits import client_address
 from identity.http.responses import LONGEST_ADDRESS
 from identity.http.signing import serializer
 from identity.site.formatting import HOUR, MINUTE
 from model.errors import NoSuchUser, StorageError
 from model.records import Session, User, now_ms
 
-# RFC 8176 2: a passkey proves that a key is there, and by user verification who holds it.
-CODE_AMR, PASSKEY_AMR = ["otp"], ["pop", "user", "mfa"]
 SESSION_MAX_AGE = timedelta(days=14)
 BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
 NEXT_LENGTH = LONGEST_ADDRESS - 100  # characters; the others are for the path of a page
@@ -36,12 +32,6 @@ PLAIN = "!$'()*,/:;?@"  # what a value in a query may have unencoded (RFC 3986 3
 # At http. All ports of a host share cookies, and most programs call theirs "session".
 COOKIE, OLD_COOKIE = "identity_session", "session"  # the latter up to version 1.0
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
-# Parts of User-Agent headers, in this order: most user agents name later ones as well.
-BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
-SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
-NAMES = {"Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet"}
-NAMES |= {"FxiOS": "Firefox", "CriOS": "Chrome", "CrOS": "ChromeOS"}
-NAMES |= {"iPhone": "an iPhone", "iPad": "an iPad", "Mac OS X": "a Mac"}
 
 
 class CookieSessions(SecureCookieSessionInterface):
@@ -119,9 +109,9 @@ def _note_use(user_id: int, entry: Session) -> None:
     now, app = now_ms(), current_app
     if now - entry.used < HOUR * 1000 or now < app.extensions.get("uses_paused_until", 0):
         return
-    acts = Acts(get_storage(), Actor(user_id))
+    by, address = Authority(get_storage(), Actor(user_id)), client_address(request.remote_addr)
     try:
-        acts.note_use(user_id, entry.id, client_address(request.remote_addr))
+        accounts.note_use(by, user_id, entry.id, address)
     except (NotAllowed, StorageError) as error:
         app.extensions["uses_paused_until"] = now + MINUTE * 1000
         app.logger.warning("the last use of a session of user %d not kept: %s", user_id, error)
@@ -147,59 +137,9 @@ def require_player() -> User:
     return player
 
 
-def start_session(
-    user: User,
-    password: str | None,
-    new_hash: str | None = None,
-    replaced: str | None = None,
-    amr: list[str] | None = None,
-) -> bool:
-    """Add a session to the record of a player who proved to be one, and set the cookie.
-
-    With the right `password`, in the form that is hashed, or None if it was not typed, a hash that
-    `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions end, else the
-    one that is `replaced`. `amr` is how the player proved it, None by a password. Return False, and
-    save nothing, if the password was changed or the player was suspended since `user` was read.
-    Raises Busy, StorageFailed.
-    """
-    kept_hash = new_hash or user.password_hash
-    if password is not None and needs_rehash(kept_hash, password):
-        with password_place(user.id):
-            kept_hash = hash_password(password)
-    browser = describe_browser(request.headers.get("User-Agent", ""))
-    address, now = client_address(request.remote_addr), now_ms()
-    entry = Session(secrets.token_urlsafe(16), now, browser, now, address)
-    acts = Acts(get_storage(), Actor(user.id))
-    if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
-        return False
-    unsent.drop_of_others(user.id)
-    kept = {name: session[name] for name in (BROWSER, "unsent") if name in session}
-    session.clear()
-    session.update(kept, user=user.id, id=entry.id)
-    if amr:
-        session["amr"] = amr
-    session.permanent = True
-    note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
-    return True
-
-
 def browser_id() -> str:
     """Return the random id of this browser, which its cookie keeps from now on."""
     return session.setdefault(BROWSER, secrets.token_urlsafe(12))
-
-
-def end_session() -> None:
-    """Sign this browser out; its cookie is removed even if the record cannot be written."""
-    user_id, ended = session.get("user"), session.get("id")
-    session.clear()
-    if user_id is None:
-        return
-    try:
-        Acts(get_storage(), Actor(user_id)).sign_out(user_id, ended)
-    except NotAllowed:
-        pass  # a suspension has ended all sessions
-    except StorageError as error:  # also a damaged or deleted record
-        current_app.logger.warning("session of user %d not removed: %s", user_id, error)
 
 
 def local_address(text: str) -> str:
@@ -227,10 +167,3 @@ def next_in_query() -> str:
 def next_address() -> str:
     """Return where the form of this request leads, or else its page."""
     return local_address(request.form["next"]) if "next" in request.form else next_in_query()
-
-
-def describe_browser(user_agent: str) -> str:
-    """Return words for a browser that its player recognises: "Firefox on Linux"."""
-    browser = next((mark for mark in BROWSERS if mark in user_agent), "a browser")
-    system = next((mark for mark in SYSTEMS if mark in user_agent), "an unknown system")
-    return f"{NAMES.get(browser, browser)} on {NAMES.get(system, system)}"

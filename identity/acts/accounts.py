@@ -1,14 +1,18 @@
-"""Acts on players: those of moderators, of administrators, and of players on themselves."""
+"""Acts on players: those of moderators, of administrators, and of players on themselves.
+
+All of them raise NotAllowed, StorageFailed and NoSuchUser; those that are logged raise
+TooManyAttempts.
+"""
 
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from identity.access.passkeys import require_way_in
-from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.actors import Authority, NotAllowed
 from identity.acts.former_names import refuse_hoarding
 from identity.acts.naming import name_actor
+from identity.acts.passkeys import require_way_in
 from identity.acts.rights import (
     Right,
     is_oneself,
@@ -16,7 +20,6 @@ from identity.acts.rights import (
     may_delete,
     may_moderate,
     may_unsuspend,
-    only_the_command,
 )
 from identity.messages.outbox import announce
 from identity.site.formatting import pluralize
@@ -24,7 +27,6 @@ from model.errors import InvalidField
 from model.kind import DAY_MS
 from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
 from model.rules import check_bio, check_description, check_flair, check_mod_level, refuse
-from storage import Storage
 from storage.repositories import Images
 
 RESETS = ("bio", "name", "picture")
@@ -35,330 +37,313 @@ SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
 
 
-class Acts:
-    """What an actor does to the players of a storage.
+# -- moderation and administration ---------------------------------------------------------
 
-    All acts raise NotAllowed, StorageFailed, and NoSuchUser. Those that are logged raise
-    TooManyAttempts.
+
+def suspend(
+    by: Authority, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
+) -> None:
+    """Stop a player from signing in, for some days or until somebody lifts it.
+
+    Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
+    reason alone. Raises InvalidField, LastAdministrator.
+    """
+    refuse("reason", check_description(reason))
+    now = now_ms()
+    until = None if days is None else now + days * DAY_MS
+    last = _keep_an_administrator(by, may_moderate, user_id)
+    with last, by.store.users.edit(user_id) as user:
+        _require_suspension_right(by, user)
+        if keep_end and not user.suspended:
+            raise InvalidField("length", "The suspension has just ended. Choose how long.")
+        until = user.suspension.until if keep_end else until
+        new = Suspension(by.actor.id, now, reason, until)
+        if user.suspended and replace(user.suspension, since=now) == new:
+            return
+        length = {} if days is None else {"days": days}
+        by.audit("user suspend", user=user_id, **length)
+        user.suspension, user.sessions = new, []
+        for grant in user.grants.values():
+            grant.end_tokens()
+    who = name_actor(by.store, by.actor.id).title
+    length = "" if days is None else f" for {pluralize(days, 'day')}"
+    words = f"{who} suspended {user.name}{length}."
+    announce(by.store, "suspension", words, f"/users/{user_id}")
+
+
+def unsuspend(by: Authority, user_id: int) -> None:
+    with by.store.users.edit(user_id) as user:
+        _require_suspension_right(by, user)
+        if user.suspended:
+            by.audit("user unsuspend", user=user_id)
+            user.suspension = None
+
+
+def reset(by: Authority, user_id: int, what: str) -> None:
+    """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
+    audited = functools.partial(by.audited, may_moderate, f"user reset {what}")
+    if what == "name":
+        name = f"player{user_id}"
+        text = f"A moderator changed your name to {name}. Choose a new one on your account page."
+        before = _notifying(audited("name", name), text, "name", name)
+        by.store.users.reset_name(user_id, before)
+    elif what == "picture":
+        text = "A moderator removed your picture. Choose another one on your account page."
+        _save_generated_picture(by, user_id, may_moderate, _notifying(audited(), text))
+    elif what == "bio":
+        text = "A moderator removed what you wrote about yourself. Write something else."
+        before = _notifying(audited("bio", ""), text, "bio", "")
+        with by.store.users.edit(user_id) as user:
+            before(user)
+            user.bio = ""
+    else:
+        raise ValueError(f"{what} cannot be reset")
+
+
+def set_mod_level(by: Authority, user_id: int, mod_level: int) -> bool:
+    """Change what a player may do here, and return True if that is more than before.
+
+    Then all other administrators are told. Raises InvalidField, LastAdministrator.
+    """
+    refuse("mod_level", check_mod_level(mod_level))
+    last = nullcontext()
+    if mod_level != ADMINISTRATOR:
+        last = _keep_an_administrator(by, may_administer, user_id)
+    act, field = "user mod-level", "mod_level"
+    audited = by.audited(may_administer, act, field, mod_level, mod_level=mod_level)
+    with last, by.store.users.edit(user_id) as user:
+        audited(user)
+        rises = mod_level > user.mod_level
+        user.mod_level = mod_level
+    if rises:
+        named = name_actor(by.store, by.actor.id)
+        who = f"{named.title}, player id {named.user.id}" if named.user else named.title
+        text = f"{who}, made {user.name}, player id {user_id}, {RANKS[mod_level]}."
+        by.notify_administrators(text, but=user_id)
+    return rises
+
+
+def grant_flair(by: Authority, user_id: int, flair: str) -> None:
+    """Give a player a flair, which they may then equip. Raises InvalidField."""
+    refuse("flair", check_flair(flair))
+    with by.store.users.edit(user_id) as user:
+        by.require(may_administer, user)
+        if flair not in user.flairs:
+            by.audit("flair grant", user=user_id, flair=flair)
+            user.flairs.append(flair)
+
+
+def revoke_flair(by: Authority, user_id: int, flair: str) -> None:
+    """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
+    with by.store.users.edit(user_id) as user:
+        by.require(may_administer, user)
+        if flair == "none" or flair not in user.flairs:
+            raise InvalidField("flair", "This player does not have this flair.")
+        by.audit("flair revoke", user=user_id, flair=flair)
+        user.flairs = [each for each in user.flairs if each != flair]
+        if user.equipped_flair == flair:
+            user.equipped_flair = "none"
+
+
+# -- players, of themselves; also the command, with an audit line -----------------------------
+
+
+def change_email(by: Authority, user_id: int, email: str, rp_id: str | None = None) -> None:
+    """Change a player's email address; `rp_id` is the host of passkeys.
+
+    Raises InvalidField, EmailTaken, LastWayIn.
+    """
+    audited = by.audited(is_oneself, "user set email", "email", email)
+
+    def before(user: User) -> None:
+        audited(user)
+        if not by.is_command:
+            changed = replace(user, email=email, email_verified=False)
+            require_way_in(by.store, changed, rp_id)
+
+    by.store.users.change_email(user_id, email, before)
+
+
+def change_profile(
+    by: Authority,
+    user_id: int,
+    name: str | None = None,
+    bio: str | None = None,
+    equipped_flair: str | None = None,
+    unlisted: bool | None = None,
+    hides_game: bool | None = None,
+) -> None:
+    """Change what others see of a player, in one save; None keeps a field as it is.
+
+    So does a flair that the player lacks. Raises InvalidField, NameTaken, NameKept,
+    TooManyNames, TooManyAttempts.
     """
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._actor = actor
-        self._authority = Authority(store, actor)
+    def change(user: User) -> None:
+        kept = user.name if name is None else name
+        by.audited(is_oneself, "user set name", "name", kept)(user)
+        if not by.is_command:
+            refuse_hoarding(by.store, user, kept)
+        if bio not in (None, user.bio):  # a newer rule locks nobody out
+            refuse("bio", check_bio(bio))
+            by.audited(is_oneself, "user set bio")(user)
+            user.bio = bio
+        if equipped_flair in user.flairs:
+            user.equipped_flair = equipped_flair
+        user.unlisted = user.unlisted if unlisted is None else unlisted
+        user.hides_game = user.hides_game if hides_game is None else hides_game
 
-    # -- moderation and administration ---------------------------------------------------------
+    if hides_game and user_id in by.store.playing.now():
+        by.store.playing.note(user_id, None)  # the next heartbeat is up to a minute away
+    if name is None:
+        with by.store.users.edit(user_id) as user:
+            change(user)
+    else:
+        # A name that is refused counts as well: to ask for it takes the lock of all accounts.
+        by.count_own("rename of", RENAMES_AN_HOUR)
+        by.store.users.rename(user_id, name, change)
 
-    def suspend(
-        self, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
-    ) -> None:
-        """Stop a player from signing in, for some days or until somebody lifts it.
 
-        Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
-        reason alone. Raises InvalidField, LastAdministrator.
-        """
-        refuse("reason", check_description(reason))
-        now = now_ms()
-        until = None if days is None else now + days * DAY_MS
-        last = self._keep_an_administrator(may_moderate, user_id)
-        with last, self._store.users.edit(user_id) as user:
-            self._require_suspension_right(user)
-            if keep_end and not user.suspended:
-                raise InvalidField("length", "The suspension has just ended. Choose how long.")
-            until = user.suspension.until if keep_end else until
-            new = Suspension(self._actor.id, now, reason, until)
-            if user.suspended and replace(user.suspension, since=now) == new:
-                return
-            length = {} if days is None else {"days": days}
-            self._authority.audit("user suspend", user=user_id, **length)
-            user.suspension, user.sessions = new, []
-            for grant in user.grants.values():
-                grant.end_tokens()
-        who = name_actor(self._store, self._actor.id).title
-        length = "" if days is None else f" for {pluralize(days, 'day')}"
-        words = f"{who} suspended {user.name}{length}."
-        announce(self._store, "suspension", words, f"/users/{user_id}")
+def save_picture(by: Authority, user_id: int, images: Images) -> None:
+    """Make these images of all sizes a player's picture."""
+    by.store.pictures.save(user_id, images, functools.partial(_require_oneself, by))
 
-    def unsuspend(self, user_id: int) -> None:
-        with self._store.users.edit(user_id) as user:
-            self._require_suspension_right(user)
-            if user.suspended:
-                self._authority.audit("user unsuspend", user=user_id)
-                user.suspension = None
 
-    def reset(self, user_id: int, what: str) -> None:
-        """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
-        act = f"user reset {what}"
-        audited = functools.partial(self._authority.audited, may_moderate, act)
-        if what == "name":
-            name = f"player{user_id}"
-            text = (
-                f"A moderator changed your name to {name}. Choose a new one on your account page."
-            )
-            before = _notifying(audited("name", name), text, "name", name)
-            self._store.users.reset_name(user_id, before)
-        elif what == "picture":
-            text = "A moderator removed your picture. Choose another one on your account page."
-            self._save_generated_picture(user_id, may_moderate, _notifying(audited(), text))
-        elif what == "bio":
-            text = "A moderator removed what you wrote about yourself. Write something else."
-            before = _notifying(audited("bio", ""), text, "bio", "")
-            with self._store.users.edit(user_id) as user:
-                before(user)
-                user.bio = ""
-        else:
-            raise ValueError(f"{what} cannot be reset")
+def remove_picture(by: Authority, user_id: int) -> None:
+    """Go back to the generated picture."""
+    _save_generated_picture(by, user_id, is_oneself, functools.partial(_require_oneself, by))
 
-    def set_mod_level(self, user_id: int, mod_level: int) -> bool:
-        """Change what a player may do here, and return True if that is more than before.
 
-        Then all other administrators are told. Raises InvalidField, LastAdministrator.
-        """
-        refuse("mod_level", check_mod_level(mod_level))
-        last = nullcontext()
-        if mod_level != ADMINISTRATOR:
-            last = self._keep_an_administrator(may_administer, user_id)
-        act, field = "user mod-level", "mod_level"
-        audited = self._authority.audited(
-            may_administer, act, field, mod_level, mod_level=mod_level
-        )
-        with last, self._store.users.edit(user_id) as user:
-            audited(user)
-            rises = mod_level > user.mod_level
-            user.mod_level = mod_level
-        if rises:
-            by = name_actor(self._store, self._actor.id)
-            who = f"{by.title}, player id {by.user.id}" if by.user else by.title
-            text = f"{who}, made {user.name}, player id {user_id}, {RANKS[mod_level]}."
-            self._authority.notify_administrators(text, but=user_id)
-        return rises
+def start_session(
+    by: Authority,
+    seen: User,
+    new: Session,
+    password_hash: str,
+    end_others: bool = False,
+    replaced: str | None = None,
+) -> bool:
+    """Add a session for a player who proved to be `seen`, and set the password hash.
 
-    def grant_flair(self, user_id: int, flair: str) -> None:
-        """Give a player a flair, which they may then equip. Raises InvalidField."""
-        refuse("flair", check_flair(flair))
-        with self._store.users.edit(user_id) as user:
-            self._authority.require(may_administer, user)
-            if flair not in user.flairs:
-                self._authority.audit("flair grant", user=user_id, flair=flair)
-                user.flairs.append(flair)
+    It takes the place of all others, or of the session with the id `replaced`.
 
-    def revoke_flair(self, user_id: int, flair: str) -> None:
-        """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
-        with self._store.users.edit(user_id) as user:
-            self._authority.require(may_administer, user)
-            if flair == "none" or flair not in user.flairs:
-                raise InvalidField("flair", "This player does not have this flair.")
-            self._authority.audit("flair revoke", user=user_id, flair=flair)
-            user.flairs = [each for each in user.flairs if each != flair]
-            if user.equipped_flair == flair:
-                user.equipped_flair = "none"
+    Return False, and change nothing, if the password was changed or the player was suspended
+    since `seen` was read. One save for all: if it fails, the old password stays valid.
+    """
+    with by.store.users.edit(seen.id) as user:
+        # Otherwise a session from the time of a suspension would be valid after it.
+        if user.password_hash != seen.password_hash or user.suspended:
+            return False
+        _require_oneself(by, user)
+        user.password_hash, user.last_sign_in = password_hash, new.since
+        others = [each for each in user.sessions if not end_others and each.id != replaced]
+        user.sessions = [*others, new][-SESSIONS_KEPT:]
+    return True
 
-    # -- players, of themselves; also the command, with an audit line -----------------------------
 
-    def change_email(self, user_id: int, email: str, rp_id: str | None = None) -> None:
-        """Change a player's email address; `rp_id` is the host of passkeys.
+def note_use(by: Authority, user_id: int, session_id: str, address: str) -> None:
+    """Keep that a session of a player is used now, and from where."""
+    with by.store.users.edit(user_id) as user:
+        _require_oneself(by, user)
+        for each in user.sessions:
+            if each.id == session_id:
+                each.used, each.address = now_ms(), address
 
-        Raises InvalidField, EmailTaken, LastWayIn.
-        """
-        audited = self._authority.audited(is_oneself, "user set email", "email", email)
 
-        def before(user: User) -> None:
-            audited(user)
-            if not self._authority.is_command:
-                changed = replace(user, email=email, email_verified=False)
-                require_way_in(self._store, changed, rp_id)
+def sign_out(
+    by: Authority, user_id: int, session_id: str | None = None, kept: str | None = None
+) -> None:
+    """End one session of a player, by default all but the `kept` one."""
+    with by.store.users.edit(user_id) as user:
+        left = [
+            each for each in user.sessions if each.id == kept or session_id not in (None, each.id)
+        ]
+        by.audited(is_oneself, "user sign-out", "sessions", left)(user)
+        user.sessions = left
 
-        self._store.users.change_email(user_id, email, before)
 
-    def change_profile(
-        self,
-        user_id: int,
-        name: str | None = None,
-        bio: str | None = None,
-        equipped_flair: str | None = None,
-        unlisted: bool | None = None,
-        hides_game: bool | None = None,
-    ) -> None:
-        """Change what others see of a player, in one save; None keeps a field as it is.
+def show_game(by: Authority, user_id: int, client_id: str, shown: bool) -> None:
+    """Show or hide on a player's profile that they played the game of an app."""
+    with by.store.users.edit(user_id) as user:
+        _require_oneself(by, user)
+        if client_id in user.grants:
+            user.grants[client_id].hidden = not shown
 
-        So does a flair that the player lacks. Raises InvalidField, NameTaken, NameKept,
-        TooManyNames, TooManyAttempts.
-        """
 
-        def change(user: User) -> None:
-            kept = user.name if name is None else name
-            self._authority.audited(is_oneself, "user set name", "name", kept)(user)
-            if not self._authority.is_command:
-                refuse_hoarding(self._store, user, kept)
-            if bio not in (None, user.bio):  # a newer rule locks nobody out
-                refuse("bio", check_bio(bio))
-                self._authority.audited(is_oneself, "user set bio")(user)
-                user.bio = bio
-            if equipped_flair in user.flairs:
-                user.equipped_flair = equipped_flair
-            user.unlisted = user.unlisted if unlisted is None else unlisted
-            user.hides_game = user.hides_game if hides_game is None else hides_game
+def withdraw(by: Authority, user_id: int, client_id: str) -> None:
+    """Withdraw a player's consent to an app, which ends its tokens."""
+    with by.store.users.edit(user_id) as user:
+        _require_oneself(by, user)
+        user.grants.pop(client_id, None)
 
-        if hides_game and user_id in self._store.playing.now():
-            self._store.playing.note(user_id, None)  # the next heartbeat is up to a minute away
-        if name is None:
-            with self._store.users.edit(user_id) as user:
-                change(user)
-        else:
-            # A name that is refused counts as well: to ask for it takes the lock of all accounts.
-            self._authority.count_own("rename of", RENAMES_AN_HOUR)
-            self._store.users.rename(user_id, name, change)
 
-    def save_picture(self, user_id: int, images: Images) -> None:
-        """Make these images of all sizes a player's picture."""
-        self._store.pictures.save(user_id, images, self._require_oneself)
+def end_test(by: Authority, user_id: int, client_id: str, has_token: bool) -> None:
+    """End the grant of a test of an app by its developer.
 
-    def remove_picture(self, user_id: int) -> None:
-        """Go back to the generated picture."""
-        self._save_generated_picture(user_id, is_oneself, self._require_oneself)
-
-    def start_session(
-        self,
-        seen: User,
-        new: Session,
-        password_hash: str,
-        end_others: bool = False,
-        replaced: str | None = None,
-    ) -> bool:
-        """Add a session for a player who proved to be `seen`, and set the password hash.
-
-        It takes the place of all others, or of the session with the id `replaced`.
-
-        Return False, and change nothing, if the password was changed or the player was suspended
-        since `seen` was read. One save for all: if it fails, the old password stays valid.
-        """
-        with self._store.users.edit(seen.id) as user:
-            # Otherwise a session from the time of a suspension would be valid after it.
-            if user.password_hash != seen.password_hash or user.suspended:
-                return False
-            self._require_oneself(user)
-            user.password_hash, user.last_sign_in = password_hash, new.since
-            others = [each for each in user.sessions if not end_others and each.id != replaced]
-            user.sessions = [*others, new][-SESSIONS_KEPT:]
-        return True
-
-    def note_use(self, user_id: int, session_id: str, address: str) -> None:
-        """Keep that a session of a player is used now, and from where."""
-        with self._store.users.edit(user_id) as user:
-            self._require_oneself(user)
-            for each in user.sessions:
-                if each.id == session_id:
-                    each.used, each.address = now_ms(), address
-
-    def sign_out(
-        self, user_id: int, session_id: str | None = None, kept: str | None = None
-    ) -> None:
-        """End one session of a player, by default all but the `kept` one."""
-        with self._store.users.edit(user_id) as user:
-            left = [
-                each
-                for each in user.sessions
-                if each.id == kept or session_id not in (None, each.id)
-            ]
-            self._authority.audited(is_oneself, "user sign-out", "sessions", left)(user)
-            user.sessions = left
-
-    def show_game(self, user_id: int, client_id: str, shown: bool) -> None:
-        """Show or hide on a player's profile that they played the game of an app."""
-        with self._store.users.edit(user_id) as user:
-            self._require_oneself(user)
-            if client_id in user.grants:
-                user.grants[client_id].hidden = not shown
-
-    def withdraw(self, user_id: int, client_id: str) -> None:
-        """Withdraw a player's consent to an app, which ends its tokens."""
-        with self._store.users.edit(user_id) as user:
-            self._require_oneself(user)
+    A consent from before the test stays. If the test got a token, all tokens end.
+    """
+    with by.store.users.edit(user_id) as user:
+        _require_oneself(by, user)
+        consent = user.consents.get(client_id)
+        if consent is None:
             user.grants.pop(client_id, None)
+        elif has_token:
+            consent.end_tokens()
 
-    def end_test(self, user_id: int, client_id: str, has_token: bool) -> None:
-        """End the grant of a test of an app by its developer.
 
-        A consent from before the test stays. If the test got a token, all tokens end.
-        """
-        with self._store.users.edit(user_id) as user:
-            self._require_oneself(user)
-            consent = user.consents.get(client_id)
-            if consent is None:
-                user.grants.pop(client_id, None)
-            elif has_token:
-                consent.end_tokens()
+def add_heartbeat(by: Authority, user_id: int, game: str | None = None) -> None:
+    """Add the time since the last heartbeat of this sitting to a player's play time.
 
-    def add_heartbeat(self, user_id: int, game: str | None = None) -> None:
-        """Add the time since the last heartbeat of this sitting to a player's play time.
+    `game` is the client id of the game that sent it. Older pages do not name it.
+    """
+    with by.store.users.edit(user_id) as user:
+        _require_oneself(by, user)
+        if count_heartbeat(user, now_ms()):
+            user.last_game = game
+            if game in user.consents:
+                user.grants[game].played = user.last_heartbeat
+    by.store.playing.note(user_id, None if user.hides_game else game)
 
-        `game` is the client id of the game that sent it. Older pages do not name it.
-        """
-        with self._store.users.edit(user_id) as user:
-            self._require_oneself(user)
-            if count_heartbeat(user, now_ms()):
-                user.last_game = game
-                if game in user.consents:
-                    user.grants[game].played = user.last_heartbeat
-        self._store.playing.note(user_id, None if user.hides_game else game)
 
-    def delete_user(self, user_id: int) -> None:
-        """Delete a player. Raises LastAdministrator."""
-        right = is_oneself if user_id == self._actor.id else may_delete
-        with self._keep_an_administrator(right, user_id):
-            before = self._authority.audited(right, "user delete")
-            self._store.users.delete(user_id, before)
+def delete_user(by: Authority, user_id: int) -> None:
+    """Delete a player. Raises LastAdministrator."""
+    right = is_oneself if user_id == by.actor.id else may_delete
+    with _keep_an_administrator(by, right, user_id):
+        before = by.audited(right, "user delete")
+        by.store.users.delete(user_id, before)
 
-    # -- the site, and lost passwords ----------------------------------------------------------
 
-    def rotate_keys(self, drop_old: bool, openid_now: bool = False) -> None:
-        """Add a signing key, as `Keys.rotate` does, and one for ID tokens if they have keys.
+# -- what the acts share -------------------------------------------------------------------
 
-        With `openid_now` or `drop_old` that signs at once. Raises BadInstallation.
-        """
-        from identity.oauth.openid_keys import rotate_openid_keys  # Flask, which no other act needs
 
-        self._authority.require(only_the_command, None)
-        others = "key openid-now" if openid_now else "key rotate"
-        self._authority.audit("key drop-old" if drop_old else others)
-        rotate_openid_keys(self._store, openid_now or drop_old)
-        self._store.keys.rotate(drop_old)
+def _require_oneself(by: Authority, user: User) -> None:
+    by.require(is_oneself, user)
 
-    def issue_sign_in_link(self, user_id: int, base_url: str) -> str:
-        """Return the address where a player who lost the password sets a new one."""
-        from identity.access.links import issue_sign_in_link  # Flask, which no other act needs
 
-        user = self._store.users.read(user_id)
-        self._authority.require(may_moderate, user)
-        self._authority.audit("user sign-in-link", user=user_id)
-        return issue_sign_in_link(self._store, base_url, user, self._actor.id)
+def _require_suspension_right(by: Authority, user: User) -> None:
+    """Require the right to suspend and unsuspend a user. Raises NotAllowed."""
+    by.require(may_moderate, user)
+    if not by.has(functools.partial(may_unsuspend, by.store), user):
+        raise NotAllowed("An administrator suspended this player. Ask them to change it.")
 
-    # -- what the acts share -------------------------------------------------------------------
 
-    def _require_oneself(self, user: User) -> None:
-        self._authority.require(is_oneself, user)
+def _keep_an_administrator(
+    by: Authority, right: Right, user_id: int
+) -> AbstractContextManager[None]:
+    """Return `administered_without(user_id)`; the command may do without administrators."""
+    if by.is_command:
+        return nullcontext()
+    # First, because LastAdministrator tells who the last administrator is.
+    by.require(right, by.store.users.read(user_id))
+    return by.store.users.administered_without(user_id)
 
-    def _require_suspension_right(self, user: User) -> None:
-        """Require the right to suspend and unsuspend a user. Raises NotAllowed."""
-        self._authority.require(may_moderate, user)
-        if not self._authority.has(functools.partial(may_unsuspend, self._store), user):
-            raise NotAllowed("An administrator suspended this player. Ask them to change it.")
 
-    def _keep_an_administrator(self, right: Right, user_id: int) -> AbstractContextManager[None]:
-        """Return `administered_without(user_id)`; the command may do without administrators."""
-        if self._authority.is_command:
-            return nullcontext()
-        # First, because LastAdministrator tells who the last administrator is.
-        self._authority.require(right, self._store.users.read(user_id))
-        return self._store.users.administered_without(user_id)
-
-    def _save_generated_picture(
-        self, user_id: int, right: Right, before: Callable[[User], None]
-    ) -> None:
-        user = self._store.users.read(user_id)
-        self._authority.require(right, user)
-        if not user.pfp_generated:
-            self._store.pictures.save(user_id, None, before)
+def _save_generated_picture(
+    by: Authority, user_id: int, right: Right, before: Callable[[User], None]
+) -> None:
+    user = by.store.users.read(user_id)
+    by.require(right, user)
+    if not user.pfp_generated:
+        by.store.pictures.save(user_id, None, before)
 
 
 def _notifying(

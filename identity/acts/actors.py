@@ -37,18 +37,18 @@ class Authority:
     """
 
     def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._actor = actor
+        self.store = store
+        self.actor = actor
         self.is_command = actor == COMMAND
 
     def has(self, right: Right, record: User | Client | None = None) -> bool:
         if self.is_command:
             return True
-        if record is not None and record.id == self._actor.id:
+        if record is not None and record.id == self.actor.id:
             player = record  # as it is under the lock
         else:
             try:
-                player = self._store.users.read(self._actor.id)
+                player = self.store.users.read(self.actor.id)
             except NoSuchUser:
                 return False
         return not player.suspended and right(player, record)
@@ -61,14 +61,14 @@ class Authority:
     def audit(self, act: str, **ids: int | str) -> None:
         """Write an audit line, which counts against the actor's limit. Raises TooManyAttempts."""
         if not self.is_command:
-            is_moderator = self._store.users.read(self._actor.id).mod_level >= MODERATOR
+            is_moderator = self.store.users.read(self.actor.id).mod_level >= MODERATOR
             self.count_own("act by", MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR)
         self.log(act, **ids)
 
     def log(self, act: str, **ids: int | str) -> None:
         """Write an audit line that counts against no limit: what leads to it has one."""
-        origin = {"address": self._actor.address} if self._actor.address else {}
-        self._store.audit.write(act, self._actor.id, **ids, **origin)
+        origin = {"address": self.actor.address} if self.actor.address else {}
+        self.store.audit.write(act, self.actor.id, **ids, **origin)
 
     def audited(
         self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int
@@ -89,13 +89,13 @@ class Authority:
 
     def notify(self, user_id: int, text: str) -> None:
         """Leave a notice for a player; what it tells of is done also if that cannot be saved."""
-        with contextlib.suppress(StorageError), self._store.users.edit(user_id) as user:
+        with contextlib.suppress(StorageError), self.store.users.edit(user_id) as user:
             user.notify(text)
 
     def notify_administrators(self, text: str, but: int) -> None:
         """Leave a notice for all administrators but one, as `notify`."""
         with contextlib.suppress(StorageError):
-            for each in self._store.users.administrators():
+            for each in self.store.users.administrators():
                 if each.id != but:
                     self.notify(each.id, text)
 
@@ -112,4 +112,4 @@ class Authority:
     def count_own(self, kind: str, limit: int) -> None:
         """Count what a player does. Raises TooManyAttempts over `limit` an hour."""
         if not self.is_command:
-            self._store.attempts.count(kind, str(self._actor.id), limit, HALF_AN_HOUR)
+            self.store.attempts.count(kind, str(self.actor.id), limit, HALF_AN_HOUR)

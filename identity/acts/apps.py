@@ -1,4 +1,5 @@
-"""Acts on apps.
+"""Acts on apps. All of them raise NotAllowed, StorageFailed and NoSuchClient; those that are logged
+raise TooManyAttempts.
 
 No two games are at one origin: each could ask in the other's name. A member may have registered the
 address of somebody else's game: administrators learn which app has it, and may change or delete it.
@@ -9,7 +10,8 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 
-from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.actors import Authority, NotAllowed
+from identity.acts.blobs import adding, discard
 from identity.acts.naming import name_owner
 from identity.acts.rights import may_administer, may_list, may_manage, may_register
 from identity.messages.outbox import announce
@@ -19,9 +21,7 @@ from model.errors import (
     ChangedBefore,
     InvalidField,
     OriginTaken,
-    SaveUnconfirmed,
     StorageError,
-    StorageFailed,
     TooManyAttempts,
     TooManyClients,
 )
@@ -35,205 +35,183 @@ GAMES_TOLD_A_DAY = 10  # of one owner, to the chat
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
 
-class AppActs:
-    """What an actor does to the apps of a storage.
+def register_client(
+    by: Authority,
+    owner_id: int | None,
+    open_to_members: bool = False,
+    **fields: str | list[str] | bool | None,
+) -> tuple[Client, str | None]:
+    """Register an app and return it with its secret, which cannot be read again.
 
-    All acts raise NotAllowed, StorageFailed, and NoSuchClient. Those that are logged raise
-    TooManyAttempts.
+    Players register their own; an administrator's game is listed at once. `fields` are those of
+    `Clients.register`. Raises InvalidField, OriginTaken, TooManyClients.
     """
+    trusted = owner_id is None or may_administer(by.store.users.read(owner_id))
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._actor = actor
-        self._authority = Authority(store, actor)
+    def right(player: User, _: Client | None) -> bool:
+        is_open = open_to_members and not trusted
+        return player.id == owner_id and may_register(player, is_open)
 
-    def register_client(
-        self,
-        owner_id: int | None,
-        open_to_members: bool = False,
-        **fields: str | list[str] | bool | None,
-    ) -> tuple[Client, str | None]:
-        """Register an app and return it with its secret, which cannot be read again.
+    with _naming_other_game(by):
+        client, secret = by.store.clients.register(
+            **fields,
+            owner_id=owner_id,
+            listed=trusted,
+            at_most=None if trusted or by.is_command else CLIENTS_EACH,
+            before=by.audited(right, "client add"),
+        )
+    _announce_waiting(by, client)
+    return client, secret
 
-        Players register their own; an administrator's game is listed at once. `fields` are those of
-        `Clients.register`. Raises InvalidField, OriginTaken, TooManyClients.
-        """
-        trusted = owner_id is None or may_administer(self._store.users.read(owner_id))
 
-        def right(player: User, _: Client | None) -> bool:
-            is_open = open_to_members and not trusted
-            return player.id == owner_id and may_register(player, is_open)
+def _announce_waiting(by: Authority, client: Client) -> None:
+    """Tell the chat if a game waits to be listed."""
+    if CLIENTS.key("queue").of(client):
+        words, path = f"{client.name} waits to be listed.", f"/games/{client.id}"
+        with contextlib.suppress(TooManyAttempts):  # an owner may change the address often
+            owner = str(client.owner_id)
+            by.store.attempts.count("game told of", owner, GAMES_TOLD_A_DAY, DAY)
+            announce(by.store, "game", words, path)
 
-        with self._naming_other_game():
-            client, secret = self._store.clients.register(
-                **fields,
-                owner_id=owner_id,
-                listed=trusted,
-                at_most=None if trusted or self._authority.is_command else CLIENTS_EACH,
-                before=self._authority.audited(right, "client add"),
-            )
-        self._announce_waiting(client)
-        return client, secret
 
-    def _announce_waiting(self, client: Client) -> None:
-        """Tell the chat if a game waits to be listed."""
-        if CLIENTS.key("queue").of(client):
-            words, path = f"{client.name} waits to be listed.", f"/games/{client.id}"
-            with contextlib.suppress(TooManyAttempts):  # an owner may change the address often
-                owner = str(client.owner_id)
-                self._store.attempts.count("game told of", owner, GAMES_TOLD_A_DAY, DAY)
-                announce(self._store, "game", words, path)
+def change_client(by: Authority, client_id: str, **changes: str | list[str] | int | None) -> None:
+    """Change fields of an app. Raises InvalidField, OriginTaken.
 
-    def change_client(self, client_id: str, **changes: str | list[str] | int | None) -> None:
-        """Change fields of an app. Raises InvalidField, OriginTaken.
+    A listed game that a player moves is unlisted: a moderator has looked at its old address.
+    """
+    with _naming_other_game(by), by.store.clients.edit(client_id) as client:
+        by.require(may_manage, client)
+        waited = CLIENTS.key("queue").of(client)
+        is_moved = changes.get("game_url", client.game_url) != client.game_url
+        if is_moved and not by.has(may_list, client):
+            client.listed = client.declined = False
+        for field, value in changes.items():
+            setattr(client, field, value)
+    if not waited:
+        _announce_waiting(by, client)
 
-        A listed game that a player moves is unlisted: a moderator has looked at its old address.
-        """
-        with self._naming_other_game(), self._store.clients.edit(client_id) as client:
-            self._authority.require(may_manage, client)
-            waited = CLIENTS.key("queue").of(client)
-            is_moved = changes.get("game_url", client.game_url) != client.game_url
-            if is_moved and not self._authority.has(may_list, client):
-                client.listed = client.declined = False
-            for field, value in changes.items():
-                setattr(client, field, value)
-        if not waited:
-            self._announce_waiting(client)
 
-    @contextlib.contextmanager
-    def _naming_other_game(self) -> Iterator[None]:
-        """Tell an administrator which app has the origin of a game, in an InvalidField."""
-        try:
-            yield
-        except OriginTaken as taken:
-            if taken.other is None or not self._authority.has(may_administer):
-                raise
-            owner = name_owner(self._store, taken.other).words
-            shown = f"{taken.other.name}, registered by {owner}, is at this origin."
-            advice = "Remove its game URL or delete it first, or use another host or port."
-            raise InvalidField("game_url", f"{shown} {advice}") from taken
-
-    def set_disabled(self, client_id: str, disabled: bool) -> Client:
-        """Disable or enable an app, and return it.
-
-        Its owner cannot enable what an administrator has disabled, also after the owner did.
-        """
-        with self._store.clients.edit(client_id) as client:
-            self._authority.require(may_manage, client)
-            overrules = disabled and client.disabled_by == client.owner_id != self._actor.id
-            if client.disabled == disabled and not overrules:
-                return client
-            is_own = not client.disabled or client.disabled_by == self._actor.id
-            if not is_own and not self._authority.has(may_administer, client):
-                raise NotAllowed("An administrator disabled this app. Ask them to enable it.")
-            self._authority.audit(f"client {'disable' if disabled else 'enable'}", client=client_id)
-            client.disabled, client.disabled_by = disabled, self._actor.id if disabled else None
-        return client
-
-    def set_listed(self, client_id: str, listed: bool, seen_url: str | None = None) -> Client:
-        """Put a game on the home page or take it off, and return its client.
-
-        Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
-        """
-        with self._store.clients.edit(client_id) as client:
-            self._authority.require(may_list, client)
-            if client.listed != listed:
-                if listed and seen_url not in (None, client.game_url):
-                    problem = "The game URL has just changed. Play the game, then list it again."
-                    raise InvalidField("game_url", problem)
-                act = f"client {'listed' if listed else 'unlisted'}"
-                self._authority.audit(act, client=client_id)
-                client.listed, client.declined = listed, not listed
-            elif not listed and not client.declined:  # it waits no more
-                self._authority.audit("client declined", client=client_id)
-                client.declined = True
-        return client
-
-    def hand_over(self, client_id: str, owner_id: int | None, seen_owner: int | None) -> Client:
-        """Give an app to another player, None for the administrators, and return it.
-
-        Both owners are told. Raises InvalidField, ChangedBefore if `seen_owner` has it no more,
-        TooManyClients.
-        """
-        clients = self._store.clients
-        with clients.edit(client_id) as client:
-            self._authority.require(may_administer, client)
-            if client.owner_id != seen_owner:
-                raise ChangedBefore("owner")
-            if owner_id == seen_owner:
-                return client
-            owner = None if owner_id is None else self._store.users.read(owner_id)
-            if owner and owner.suspended:
-                raise InvalidField("owner", "This player is suspended. Choose another one.")
-            is_limited = owner is not None and not may_administer(owner)
-            if is_limited and clients.count("owner", str(owner_id), CLIENTS_EACH) == CLIENTS_EACH:
-                raise TooManyClients(CLIENTS_EACH)
-            user = {} if owner_id is None else {"user": owner_id}
-            self._authority.audit("client owner", client=client_id, **user)
-            if client.disabled_by == seen_owner is not None:
-                client.disabled_by = owner_id  # who may enable it
-            client.owner_id = owner_id
-        given = f"An administrator gave you the app {client.name}."
-        taken = f"An administrator gave your app {client.name} to somebody else."
-        for user_id, text in ((owner_id, given), (seen_owner, taken)):
-            if user_id is not None:
-                self._authority.notify(user_id, text)
-        return client
-
-    def issue_client_secret(self, client_id: str) -> str:
-        """Replace an app's secret and return the new one."""
-        before = self._authority.audited(may_manage, "client new-secret")
-        return self._store.clients.issue_secret(client_id, before)
-
-    def save_cover(self, client_id: str, images: Images) -> None:
-        """Make these images of all sizes the cover of an app.
-
-        New cover, app (the commit), old cover: in this order a kill leaves a whole cover. If two
-        are saved at once, the app has the one whose commit came last.
-        """
-        seen = self._store.clients.read(client_id)
-        self._authority.require(may_manage, seen)
-        new = self._add_cover(seen, images)
-        try:
-            self._set_cover(client_id, new)
-        except SaveUnconfirmed:
-            raise  # the app may have the new cover
-        except (NotAllowed, StorageError):
-            self._delete_cover(f"{client_id}-{new}")
+@contextlib.contextmanager
+def _naming_other_game(by: Authority) -> Iterator[None]:
+    """Tell an administrator which app has the origin of a game, in an InvalidField."""
+    try:
+        yield
+    except OriginTaken as taken:
+        if taken.other is None or not by.has(may_administer):
             raise
+        owner = name_owner(by.store, taken.other).words
+        shown = f"{taken.other.name}, registered by {owner}, is at this origin."
+        advice = "Remove its game URL or delete it first, or use another host or port."
+        raise InvalidField("game_url", f"{shown} {advice}") from taken
 
-    def _add_cover(self, client: Client, images: Images) -> int:
-        """Add a cover that no app has yet, and return its time."""
-        files = {size: base64.b64encode(each).decode() for size, each in images.items()}
-        for timestamp in itertools.count(max(now_ms(), (client.cover or 0) + 1)):
-            cover = Cover(f"{client.id}-{timestamp}", client.id, **files)
-            try:
-                self._store.records(COVERS).add(cover)
-            except AlreadyThere:
-                continue  # another one of this millisecond
-            except SaveUnconfirmed as error:
-                raise StorageFailed(str(error)) from error  # the app is as it was
-            return timestamp
 
-    def remove_cover(self, client_id: str) -> None:
-        """Go back to the generated cover."""
-        self._set_cover(client_id, None)
+def set_disabled(by: Authority, client_id: str, disabled: bool) -> Client:
+    """Disable or enable an app, and return it.
 
-    def _set_cover(self, client_id: str, timestamp: int | None) -> None:
-        with self._store.clients.edit(client_id) as client:
-            self._authority.require(may_manage, client)
-            old, client.cover = client.cover_id, timestamp
-        if old is not None:
-            self._delete_cover(old)
+    Its owner cannot enable what an administrator has disabled, also after the owner did.
+    """
+    with by.store.clients.edit(client_id) as client:
+        by.require(may_manage, client)
+        overrules = disabled and client.disabled_by == client.owner_id != by.actor.id
+        if client.disabled == disabled and not overrules:
+            return client
+        is_own = not client.disabled or client.disabled_by == by.actor.id
+        if not is_own and not by.has(may_administer, client):
+            raise NotAllowed("An administrator disabled this app. Ask them to enable it.")
+        by.audit(f"client {'disable' if disabled else 'enable'}", client=client_id)
+        client.disabled, client.disabled_by = disabled, by.actor.id if disabled else None
+    return client
 
-    def _delete_cover(self, cover_id: str) -> None:
-        """Delete a cover that no app has any more. One that stays is not served."""
-        with contextlib.suppress(StorageError):
-            self._store.records(COVERS).delete(cover_id)
 
-    def delete_client(self, client_id: str) -> None:
-        before = self._authority.audited(may_manage, "client delete")
-        self._store.clients.delete(client_id, before)
+def set_listed(by: Authority, client_id: str, listed: bool, seen_url: str | None = None) -> Client:
+    """Put a game on the home page or take it off, and return its client.
+
+    Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
+    """
+    with by.store.clients.edit(client_id) as client:
+        by.require(may_list, client)
+        if client.listed != listed:
+            if listed and seen_url not in (None, client.game_url):
+                problem = "The game URL has just changed. Play the game, then list it again."
+                raise InvalidField("game_url", problem)
+            act = f"client {'listed' if listed else 'unlisted'}"
+            by.audit(act, client=client_id)
+            client.listed, client.declined = listed, not listed
+        elif not listed and not client.declined:  # it waits no more
+            by.audit("client declined", client=client_id)
+            client.declined = True
+    return client
+
+
+def hand_over(
+    by: Authority, client_id: str, owner_id: int | None, seen_owner: int | None
+) -> Client:
+    """Give an app to another player, None for the administrators, and return it.
+
+    Both owners are told. Raises InvalidField, ChangedBefore if `seen_owner` has it no more,
+    TooManyClients.
+    """
+    clients = by.store.clients
+    with clients.edit(client_id) as client:
+        by.require(may_administer, client)
+        if client.owner_id != seen_owner:
+            raise ChangedBefore("owner")
+        if owner_id == seen_owner:
+            return client
+        owner = None if owner_id is None else by.store.users.read(owner_id)
+        if owner and owner.suspended:
+            raise InvalidField("owner", "This player is suspended. Choose another one.")
+        is_limited = owner is not None and not may_administer(owner)
+        if is_limited and clients.count("owner", str(owner_id), CLIENTS_EACH) == CLIENTS_EACH:
+            raise TooManyClients(CLIENTS_EACH)
+        user = {} if owner_id is None else {"user": owner_id}
+        by.audit("client owner", client=client_id, **user)
+        if client.disabled_by == seen_owner is not None:
+            client.disabled_by = owner_id  # who may enable it
+        client.owner_id = owner_id
+    given = f"An administrator gave you the app {client.name}."
+    taken = f"An administrator gave your app {client.name} to somebody else."
+    for user_id, text in ((owner_id, given), (seen_owner, taken)):
+        if user_id is not None:
+            by.notify(user_id, text)
+    return client
+
+
+def issue_client_secret(by: Authority, client_id: str) -> str:
+    """Replace an app's secret and return the new one."""
+    before = by.audited(may_manage, "client new-secret")
+    return by.store.clients.issue_secret(client_id, before)
+
+
+def save_cover(by: Authority, client_id: str, images: Images) -> None:
+    """Make these images of all sizes the cover of an app.
+
+    If two are saved at once, the app has the one whose commit came last.
+    """
+    client = by.store.clients.read(client_id)
+    by.require(may_manage, client)
+    files = {size: base64.b64encode(each).decode() for size, each in images.items()}
+    for timestamp in itertools.count(max(now_ms(), (client.cover or 0) + 1)):
+        new = Cover(f"{client_id}-{timestamp}", client_id, **files)
+        with contextlib.suppress(AlreadyThere), adding(by.store.records(COVERS), new):
+            return _set_cover(by, client_id, timestamp)
+
+
+def remove_cover(by: Authority, client_id: str) -> None:
+    """Go back to the generated cover."""
+    _set_cover(by, client_id, None)
+
+
+def _set_cover(by: Authority, client_id: str, timestamp: int | None) -> None:
+    with by.store.clients.edit(client_id) as client:
+        by.require(may_manage, client)
+        old, client.cover = client.cover_id, timestamp
+    discard(by.store.records(COVERS), old)
+
+
+def delete_client(by: Authority, client_id: str) -> None:
+    before = by.audited(may_manage, "client delete")
+    by.store.clients.delete(client_id, before)
 
 
 def note_sign_in(store: Storage, client_id: str) -> None:

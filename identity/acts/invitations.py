@@ -1,8 +1,11 @@
-"""Acts on invitations, and the line in the audit log of a sign-up."""
+"""Acts on invitations, and the line in the audit log of a sign-up.
+
+The acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
+"""
 
 from collections.abc import Callable
 
-from identity.acts.actors import Actor, Authority
+from identity.acts.actors import Authority
 from identity.acts.rights import may_administer
 from model.errors import InvalidField
 from model.kind import DAY_MS
@@ -21,54 +24,45 @@ class EndedBefore(InvalidField):
     field, problem = "form", "This invitation has ended already."
 
 
-class InviteActs:
-    """What an actor does to the invitations of a storage.
+def create(by: Authority, days: int, uses: int = 1, note: str = "", flair: str = "") -> str:
+    """Return the secret of a new invitation, which cannot be read again.
 
-    All acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
+    It is good for `days` days and for `uses` accounts, which get the flair.
     """
+    _check(days, uses, note, flair)
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._actor = actor
-        self._authority = Authority(store, actor)
+    def before(invite: Invite) -> None:
+        by.require(may_administer)
+        by.audit("invite", invite=invite.id, days=days, uses=uses)
 
-    def create(self, days: int, uses: int = 1, note: str = "", flair: str = "") -> str:
-        """Return the secret of a new invitation, which cannot be read again.
+    fields = {"uses": uses, "note": note, "flair": flair, "by": by.actor.id}
+    return by.store.invites.issue(days, before, **fields)
 
-        It is good for `days` days and for `uses` accounts, which get the flair.
-        """
-        _check(days, uses, note, flair)
 
-        def before(invite: Invite) -> None:
-            self._authority.require(may_administer)
-            self._authority.audit("invite", invite=invite.id, days=days, uses=uses)
-
-        fields = {"uses": uses, "note": note, "flair": flair, "by": self._actor.id}
-        return self._store.invites.issue(days, before, **fields)
-
-    def revoke(self, invite_id: str) -> None:
-        """End an invitation. Raises EndedBefore."""
-        with self._store.invites.edit(invite_id) as invite:
-            self._authority.require(may_administer)
-            if invite.ends <= now_ms():
-                raise EndedBefore
-            self._authority.audit("invite revoke", invite=invite.id)
-            invite.revoked = now_ms()
-
-    def renew(self, invite_id: str) -> str:
-        """Revoke an invitation, and return the secret of a new one like it. Raises EndedBefore."""
-        old = self._store.invites.read(invite_id)
-        if old.ends <= now_ms():
+def revoke(by: Authority, invite_id: str) -> None:
+    """End an invitation. Raises EndedBefore."""
+    with by.store.invites.edit(invite_id) as invite:
+        by.require(may_administer)
+        if invite.ends <= now_ms():
             raise EndedBefore
-        days = max(1, round((old.good_until - old.created) / DAY_MS)) if old.good_until else 7
-        secret = self.create(days, old.uses, old.note, old.flair)
-        try:
-            self.revoke(invite_id)
-        except EndedBefore:  # another administrator was faster, and has a new one
-            new = self._store.invites.find_by("secret", sha256(secret))
-            self._store.invites.delete(new.id)
-            raise
-        return secret
+        by.audit("invite revoke", invite=invite.id)
+        invite.revoked = now_ms()
+
+
+def renew(by: Authority, invite_id: str) -> str:
+    """Revoke an invitation, and return the secret of a new one like it. Raises EndedBefore."""
+    old = by.store.invites.read(invite_id)
+    if old.ends <= now_ms():
+        raise EndedBefore
+    days = max(1, round((old.good_until - old.created) / DAY_MS)) if old.good_until else 7
+    secret = create(by, days, old.uses, old.note, old.flair)
+    try:
+        revoke(by, invite_id)
+    except EndedBefore:  # another administrator was faster, and has a new one
+        new = by.store.invites.find_by("secret", sha256(secret))
+        by.store.invites.delete(new.id)
+        raise
+    return secret
 
 
 def _check(days: int, uses: int, note: str, flair: str) -> None:

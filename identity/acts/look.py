@@ -1,7 +1,10 @@
-"""The look of the site: what administrators may change of it, as in `identity.acts.accounts`.
+"""The look of the site, and the acts of administrators on it.
 
 The accent is one colour. Its hue is kept, and a shade is made for each theme, which can be read on
 the cards of the theme and under the text of a button: WCAG 2.2, 1.4.3 (AA), 4.5 to 1.
+
+The acts raise NotAllowed, StorageFailed, InvalidField, TooManyAttempts, and ChangedBefore if the
+look was changed since the time `seen`.
 """
 
 import base64
@@ -10,10 +13,11 @@ import contextlib
 import re
 from typing import NamedTuple
 
-from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.actors import Authority
+from identity.acts.blobs import adding, discard
 from identity.acts.rights import may_administer
 from identity.site.settings import WELCOME_LENGTH
-from model.errors import AlreadyThere, ChangedBefore, SaveUnconfirmed, StorageError
+from model.errors import AlreadyThere, ChangedBefore, StorageError
 from model.kinds import LOGOS, LOOKS
 from model.records import now_ms
 from model.rules import check_accent, refuse
@@ -114,58 +118,38 @@ def read_look(store: Storage) -> Look:
     return Look(LOOK_ID, 0)
 
 
-class LookActs:
-    """What an actor does to the look.
+def change(by: Authority, seen: int, welcome: str, contact: str, accent: str) -> None:
+    refuse("welcome", check_welcome(welcome))
+    refuse("contact", check_contact(contact))
+    fields = {"welcome": welcome, "contact": contact, "accent": parse_accent(accent)}
+    _save(by, seen, **fields)
 
-    All acts raise NotAllowed, StorageFailed, InvalidField, TooManyAttempts, and ChangedBefore if it
-    was changed since the time `seen`.
-    """
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._authority = Authority(store, actor)
+def save_logo(by: Authority, seen: int, image: bytes) -> None:
+    """Make a webp file the logo."""
+    by.require(may_administer)
+    new = Logo(max(now_ms(), seen + 1), base64.b64encode(image).decode())
+    try:
+        with adding(by.store.records(LOGOS), new):
+            _save(by, seen, logo=new.id)
+    except AlreadyThere as error:  # of this millisecond, by another administrator
+        raise ChangedBefore from error
 
-    def change(self, seen: int, welcome: str, contact: str, accent: str) -> None:
-        refuse("welcome", check_welcome(welcome))
-        refuse("contact", check_contact(contact))
-        fields = {"welcome": welcome, "contact": contact, "accent": parse_accent(accent)}
-        self._save(seen, **fields)
 
-    def save_logo(self, seen: int, image: bytes) -> None:
-        """Make a webp file the logo: new logo, look (the commit), old logo."""
-        self._authority.require(may_administer)
-        logos = self._store.records(LOGOS)
-        new = Logo(max(now_ms(), seen + 1), base64.b64encode(image).decode())
-        try:
-            logos.add(new)
-        except AlreadyThere as error:  # of this millisecond, by another administrator
-            raise ChangedBefore from error
-        try:
-            self._save(seen, logo=new.id)
-        except SaveUnconfirmed:
-            raise  # the look may have the new logo
-        except (NotAllowed, StorageError):
-            self._delete_logo(new.id)
-            raise
+def remove_logo(by: Authority, seen: int) -> None:
+    """Go back to the door."""
+    _save(by, seen, logo=None)
 
-    def remove_logo(self, seen: int) -> None:
-        """Go back to the door."""
-        self._save(seen, logo=None)
 
-    def _save(self, seen: int, **fields: str | int | None) -> None:
-        looks = self._store.records(LOOKS)
-        with contextlib.suppress(AlreadyThere):
-            looks.add(Look(LOOK_ID, 0), lambda _: self._authority.require(may_administer))
-        with looks.edit(LOOK_ID) as look:
-            self._authority.begin_change(look, seen, "look")
-            old = look.logo
-            look.changed = max(now_ms(), look.changed + 1)
-            for name, value in fields.items():
-                setattr(look, name, value)
-        if "logo" in fields and old is not None:
-            self._delete_logo(old)
-
-    def _delete_logo(self, logo_id: int) -> None:
-        """Delete a logo that the look has no more. One that stays is not served."""
-        with contextlib.suppress(StorageError):
-            self._store.records(LOGOS).delete(logo_id)
+def _save(by: Authority, seen: int, **fields: str | int | None) -> None:
+    looks = by.store.records(LOOKS)
+    with contextlib.suppress(AlreadyThere):
+        looks.add(Look(LOOK_ID, 0), lambda _: by.require(may_administer))
+    with looks.edit(LOOK_ID) as look:
+        by.begin_change(look, seen, "look")
+        old = look.logo
+        look.changed = max(now_ms(), look.changed + 1)
+        for name, value in fields.items():
+            setattr(look, name, value)
+    if "logo" in fields:
+        discard(by.store.records(LOGOS), old)

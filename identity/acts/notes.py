@@ -1,6 +1,9 @@
-"""The notes that moderators write about players, for each other, as in `identity.acts.accounts`."""
+"""The notes that moderators write about players, for each other, and the acts on them.
 
-from identity.acts.actors import Actor, Authority
+They raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
+"""
+
+from identity.acts.actors import Authority
 from identity.acts.rights import may_administer, may_write_notes
 from model.errors import InvalidField
 from model.kinds import NOTES
@@ -13,38 +16,28 @@ NOTES_EACH = 200  # about one player
 NOTES_SHOWN = 20
 
 
-class NoteActs:
-    """What an actor does to the notes of a storage.
+def add(by: Authority, user_id: int, text: str) -> None:
+    """Write a note about a player."""
+    notes, now = by.store.records(NOTES), now_ms()
 
-    All acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
-    """
+    def before(note: Note) -> None:
+        by.require(may_write_notes, by.store.users.read(user_id))
+        if notes.count("user", str(user_id), NOTES_EACH) == NOTES_EACH:
+            raise InvalidField("text", "There are too many notes. Delete an old one first.")
+        by.audit("note add", user=user_id, note=note.id)
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._actor = actor
-        self._authority = Authority(store, actor)
+    notes.add(Note(new_time_id(now), user_id, by.actor.id, text, now), before)
 
-    def add(self, user_id: int, text: str) -> None:
-        """Write a note about a player."""
-        notes, now = self._store.records(NOTES), now_ms()
 
-        def before(note: Note) -> None:
-            self._authority.require(may_write_notes, self._store.users.read(user_id))
-            if notes.count("user", str(user_id), NOTES_EACH) == NOTES_EACH:
-                raise InvalidField("text", "There are too many notes. Delete an old one first.")
-            self._authority.audit("note add", user=user_id, note=note.id)
+def delete(by: Authority, note_id: str) -> None:
+    """Delete a note: the moderator who wrote it may, and an administrator."""
 
-        notes.add(Note(new_time_id(now), user_id, self._actor.id, text, now), before)
+    def before(note: Note) -> None:
+        user = by.store.users.read(note.user_id)
+        by.require(lambda player, _: may_delete_note(player, user, note))
+        by.audit("note delete", user=note.user_id, note=note.id)
 
-    def delete(self, note_id: str) -> None:
-        """Delete a note: the moderator who wrote it may, and an administrator."""
-
-        def before(note: Note) -> None:
-            user = self._store.users.read(note.user_id)
-            self._authority.require(lambda player, _: may_delete_note(player, user, note))
-            self._authority.audit("note delete", user=note.user_id, note=note.id)
-
-        self._store.records(NOTES).delete(note_id, before)
+    by.store.records(NOTES).delete(note_id, before)
 
 
 def may_delete_note(player: User, user: User, note: Note) -> bool:

@@ -1,13 +1,15 @@
-"""What players report, and what moderators answer, as in `identity.acts.accounts`.
+"""Reports: players send them, and moderators answer.
 
 Who is reported never learns by whom: a report about a moderator, or about a moderator's app, is
 shown only to those who may answer it. Otherwise that moderator, or a colleague, could bury it.
+
+The acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
 """
 
 import secrets
 from typing import NamedTuple
 
-from identity.acts.actors import Actor, Authority
+from identity.acts.actors import Authority
 from identity.acts.rights import may_answer
 from identity.messages.outbox import announce
 from identity.site.formatting import DAY
@@ -39,50 +41,40 @@ class ShownReport(NamedTuple):
     moderator: User | None  # who answered it
 
 
-class ReportActs:
-    """What an actor does to the reports of a storage.
+def report(by: Authority, subject: User | Client, reason: str, text: str) -> None:
+    """Report a player or a game to the moderators. Raises ReportedBefore.
 
-    All acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
+    Only what is saved counts against REPORTS_A_DAY.
     """
+    reporter_id, now = by.actor.id, now_ms()
+    refuse("form", check_subject(reporter_id, subject))
+    report_id = f"{now:015d}-{secrets.token_hex(4)}"
+    # It ends with a day, because those of past days are removed: it frees its key as it ends.
+    expires = (now // DAY_MS + REPORT_DAYS + 1) * DAY_MS - 1
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
-        self._store = store
-        self._actor = actor
-        self._authority = Authority(store, actor)
+    def before(_: Report) -> None:
+        by.require(lambda player, _: True)  # one who is not suspended
+        records = by.store.users if isinstance(subject, User) else by.store.clients
+        records.read(subject.id)  # raises NotFound for one who has just left
+        by.store.attempts.count("report by", str(reporter_id), REPORTS_A_DAY, DAY)
 
-    def report(self, subject: User | Client, reason: str, text: str) -> None:
-        """Report a player or a game to the moderators. Raises ReportedBefore.
+    new = Report(report_id, reporter_id, about(subject), reason, text, now, expires)
+    by.store.records(REPORTS).add(new, before)
+    if concerns_a_player(by.store, subject):
+        words = f"{subject.name} was reported: {REPORT_REASONS[reason].lower()}."
+        announce(by.store, "report", words, f"/admin/reports/{report_id}")
 
-        Only what is saved counts against REPORTS_A_DAY.
-        """
-        by, now = self._actor.id, now_ms()
-        refuse("form", check_subject(by, subject))
-        report_id = f"{now:015d}-{secrets.token_hex(4)}"
-        # It ends with a day, because those of past days are removed: it frees its key as it ends.
-        expires = (now // DAY_MS + REPORT_DAYS + 1) * DAY_MS - 1
 
-        def before(_: Report) -> None:
-            self._authority.require(lambda player, _: True)  # one who is not suspended
-            records = self._store.users if isinstance(subject, User) else self._store.clients
-            records.read(subject.id)  # raises NotFound for one who has just left
-            self._store.attempts.count("report by", str(by), REPORTS_A_DAY, DAY)
-
-        new = Report(report_id, by, about(subject), reason, text, now, expires)
-        self._store.records(REPORTS).add(new, before)
-        if concerns_a_player(self._store, subject):
-            words = f"{subject.name} was reported: {REPORT_REASONS[reason].lower()}."
-            announce(self._store, "report", words, f"/admin/reports/{report_id}")
-
-    def answer(self, report_id: str, text: str) -> None:
-        """Close a report with a text for moderators, which may be empty. Raises AnsweredBefore."""
-        refuse("answer", check_description(text))
-        with self._store.records(REPORTS).edit(report_id) as report:
-            self._authority.require(lambda player, _: bool(shown_to(self._store, player, [report])))
-            if report.answer is not None:
-                raise AnsweredBefore
-            # Without the player: whose export has this line would learn of the report.
-            self._authority.audit("report answer", report=report_id)
-            report.answer, report.answered_by, report.answered = text, self._actor.id, now_ms()
+def answer(by: Authority, report_id: str, text: str) -> None:
+    """Close a report with a text for moderators, which may be empty. Raises AnsweredBefore."""
+    refuse("answer", check_description(text))
+    with by.store.records(REPORTS).edit(report_id) as report:
+        by.require(lambda player, _: bool(shown_to(by.store, player, [report])))
+        if report.answer is not None:
+            raise AnsweredBefore
+        # Without the player: whose export has this line would learn of the report.
+        by.audit("report answer", report=report_id)
+        report.answer, report.answered_by, report.answered = text, by.actor.id, now_ms()
 
 
 def check_subject(player_id: int, subject: User | Client) -> str | None:

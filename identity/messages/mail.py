@@ -1,8 +1,6 @@
-"""Letters: how they are composed, and the channel of the outbox that sends them."""
+"""Letters: how they are composed, with their headers."""
 
 import functools
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from email.header import Header
 from email.message import EmailMessage
@@ -11,29 +9,15 @@ from email.utils import format_datetime, localtime, make_msgid, quote
 
 from jinja2 import Environment, FileSystemLoader, Template
 
-from identity.access.links import CONFIRMATION, PASSWORD, codes_of, find_by_address, issue_link
-from identity.messages.letter import Letter, confirmation_letter, recovery_letter
-from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused
+from identity.messages.letter import Letter
 from identity.messages.smtp import Mailer, check_head
 from identity.site.settings import RESOURCES, parse_smtp_url
-from identity.site.states import edit_state
 from model.addresses import ascii_email
-from model.errors import StorageError
-from model.kind import HOUR_MS
-from model.kinds import OUTBOX
-from model.records import User, now_ms
-from model.site_records import Message
-from storage import Storage
-
-CREATED_LINKS = "user recovery-link"  # the act in the audit log
-UNCONFIRMED_AN_HOUR = 20  # letters to addresses that nobody has confirmed here
-REPEATED_AN_HOUR = 10  # of these turns: letters that are asked for again hold up no newcomer
-UNCONFIRMED = "unconfirmed"  # the id of the state that has their times
-LONGEST_DELAY = 30  # seconds
 
 
 @functools.cache
-def _template() -> Template:
+def read_template() -> Template:
+    """Return the template of letters; read early, because after an upgrade it is another one."""
     loader = FileSystemLoader(f"{RESOURCES}/templates")
     return Environment(loader=loader, autoescape=True).get_template("letter.html")
 
@@ -61,7 +45,7 @@ def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
     on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
     parts = [*letter.text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
     message.set_content("\n\n".join(filter(None, parts)) + "\n", cte="8bit")
-    html = _template().render(letter=letter, on_another=on_another)
+    html = read_template().render(letter=letter, on_another=on_another)
     message.add_alternative(html, subtype="html", cte="8bit")
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     content = lines.encode() + message.as_bytes()
@@ -84,98 +68,3 @@ def new_mailer(config: Mapping[str, str], log: Callable[[str], None] = lambda li
     """Return what gives letters to the server of the settings; `log` gets the dialogue."""
     server = parse_smtp_url(config["SMTP_URL"])
     return Mailer(server, config["MAIL_FROM"], config["BASE_URL"], log)
-
-
-class Mail(Channel):
-    """The channel of letters."""
-
-    name = MAIL
-    poll = 0.25  # seconds: somebody waits for the letter
-    delays = [60, 300, 1800, 7200]  # seconds
-
-    def __init__(self, store: Storage, config: Mapping[str, str]) -> None:
-        self._config = config
-        self._store = store
-        self._mailer = new_mailer(config)
-        self._took = 0.5  # seconds for the last letter that was composed as it was sent
-        self._postponed = Counter()  # letters since the connection began, by their limit
-        _template()  # after an upgrade the disk has that of another version
-
-    def send(self, message: Message) -> None:
-        """Send a letter; one without a recipient here counts as sent. Raises NotSent.
-
-        The time that it takes does not tell those who wait behind it whether somebody got it.
-        """
-        with self._mailer.connected():
-            begun = time.monotonic()
-            body = message.body or self._compose(message)
-            if body:
-                self._mailer.send(message.to, body.encode())
-            elif message.event != CONFIRMATION:
-                time.sleep(self._took)
-            if body and not message.body:
-                self._took = min(time.monotonic() - begun, LONGEST_DELAY)
-
-    def _compose(self, message: Message) -> str:
-        """Return a letter that is composed as it is sent, "" without its player. Raises NotSent."""
-        is_unconfirmed = message.event == CONFIRMATION
-        try:
-            user = find_by_address(self._store, message.to, confirmed=not is_unconfirmed)
-            if user is None:
-                return ""
-            message.to = user.email
-            compose = self._compose_confirmation if is_unconfirmed else self._compose_recovery
-            return compose(user, message)
-        except ValueError as error:
-            raise Refused(str(error)) from error
-        except StorageError as error:
-            raise Paused(f"The letter cannot be composed: {error}") from error
-
-    def _compose_recovery(self, user: User, message: Message) -> str:
-        """Return the letter, which is saved before it is sent, and never composed anew."""
-        self._store.audit.write(CREATED_LINKS, user.id, user=user.id)
-        body = self._with_link(PASSWORD, recovery_letter, user, message)
-        with self._store.records(OUTBOX).edit(message.id) as kept:
-            kept.to, kept.body = user.email, body
-        return body
-
-    def _compose_confirmation(self, user: User, message: Message) -> str:
-        """Return the letter, which is not saved: its link is good from when it is sent."""
-        body = self._with_link(CONFIRMATION, confirmation_letter, user, message)
-        is_first = message.created - user.created < HOUR_MS // 60  # the sign-up asked for it
-        limit = UNCONFIRMED_AN_HOUR if is_first else REPEATED_AN_HOUR
-        try:
-            count_unconfirmed_letter(self._store, limit)
-        except Postponed as error:
-            error.due += self._postponed[limit] // limit * HOUR_MS
-            self._postponed[limit] += 1
-            raise
-        return body
-
-    def _with_link(
-        self, purpose: str, make: Callable[..., Letter], user: User, message: Message
-    ) -> str:
-        store, config = self._store, self._config
-        text = issue_link(store, purpose, user, message.browser)
-        code = codes_of(store, purpose, user, message.browser)[0]
-        letter = make(config["SITE_NAME"], config["BASE_URL"], text, code)
-        return compose(config, user.email, letter)
-
-    def close(self) -> None:
-        """End the connection."""
-        self._mailer.close()
-        self._postponed.clear()
-
-
-def count_unconfirmed_letter(store: Storage, limit: int) -> None:
-    """Count a letter to an address that nobody has confirmed.
-
-    Raises Postponed if there were `limit` of them in the last hour, and StorageFailed.
-    """
-    now = now_ms()
-    with edit_state(store, UNCONFIRMED) as state:
-        # Those in the future are from before the clock was set back.
-        counted = [each for each in state.times if abs(now - each) < HOUR_MS]
-        if len(counted) >= limit:
-            raise Postponed(counted[-limit] + HOUR_MS)
-        state.times = [*counted, now]

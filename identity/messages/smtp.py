@@ -19,7 +19,7 @@ from email.policy import SMTP
 from typing import BinaryIO
 
 from identity.messages.outbox import CutOff, Deferred, Paused, Refused
-from identity.site.advice import is_loopback
+from identity.site.hosts import is_loopback
 from identity.site.settings import SmtpServer, host_of
 from model.addresses import ascii_email
 

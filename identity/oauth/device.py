@@ -18,7 +18,6 @@ from collections import OrderedDict
 
 from itsdangerous import BadSignature, SignatureExpired
 
-from identity.access.pasted import find_code
 from identity.http.fast_path import ApiRequest
 from identity.http.limits import client_address, count_attempts, limits_of_address
 from identity.http.responses import NO_STORE, JsonResponse
@@ -33,6 +32,7 @@ from identity.oauth.clients import (
 from identity.oauth.grants import save_consent
 from identity.oauth.reauthentication import session_amr, session_start
 from identity.oauth.terms import InvalidGrant, UnauthorizedClient
+from identity.site.pasted import find_code
 from model.errors import NoSuchCode
 from model.records import AuthorizationCode, Client, DeviceRequest, User
 from storage import Storage

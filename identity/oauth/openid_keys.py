@@ -8,6 +8,8 @@ import contextlib
 import logging
 from importlib.util import find_spec
 
+from identity.acts.actors import Authority
+from identity.acts.rights import only_the_command
 from identity.http.signing import COMPACT_JSON, digest_of, encode_base64
 from identity.site.formatting import DAY
 from model.errors import BadInstallation, NotFound, StorageError
@@ -90,6 +92,18 @@ def rotate_openid_keys(store: Storage, now: bool) -> None:
                 continue
             with store.openid_keys.edit(old.id) as key:
                 key.expires = min(key.expires, signs_from + KEPT_AFTER)
+
+
+def rotate_keys(by: Authority, drop_old: bool, openid_now: bool = False) -> None:
+    """Add a signing key, as `Keys.rotate` does, and one for ID tokens if they have keys.
+
+    With `openid_now` or `drop_old` that signs at once. An act: raises NotAllowed, BadInstallation.
+    """
+    by.require(only_the_command, None)
+    others = "key openid-now" if openid_now else "key rotate"
+    by.audit("key drop-old" if drop_old else others)
+    rotate_openid_keys(by.store, openid_now or drop_old)
+    by.store.keys.rotate(drop_old)
 
 
 def _encode_number(number: int) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from identity.site.settings import RESOURCES
-from model.client_rules import check_opens
+from model.client_rules import check_opens, may_get_email
 from model.errors import StorageError
 from model.records import Client
 from model.rules import check_redirect_uri, check_redirect_uris, origin_of, refuse, warn_unencrypted
@@ -97,11 +97,6 @@ class Program(NamedTuple):
             with contextlib.suppress(StorageError):
                 handle = store.handles.of(store.users.read(client.owner_id))
         return self.fill_in(base_url, client.id, secret, site_name, handle)
-
-
-def may_get_email(client: Client) -> bool:
-    """Return True for a client that may ask for emails; on the play page no game gets one."""
-    return not client.no_email and bool(client.redirect_uris or client.device)
 
 
 def find_warnings(client: Client, program: Program | None, mail: bool) -> list[str]:

@@ -1,21 +1,17 @@
 """Warnings about an installation, each with a fix, for `settings`, `serve` and `/admin`."""
 
-import ipaddress
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 
-from identity.access.passkeys import find_rp_id, has_library
-from identity.oauth.programs import may_get_email
 from identity.site.formatting import pluralize
+from identity.site.hosts import find_rp_id, has_library, is_loopback, is_public
 from identity.site.settings import host_of
+from model.client_rules import may_get_email
 from model.kinds import PASSKEYS
 from storage import Storage, find_advice
 from storage.maintenance import Advice
-
-# RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.
-PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|home|test)")
 
 GRANIAN_ADVICE = Advice(
     "granian is without a proxy in front (IDENTITY_PROXIES is 0): it believes headers with "
@@ -91,24 +87,6 @@ def check_emails(store: Storage, values: dict) -> Iterator[Advice]:
 
 
 # -- network ------------------------------------------------------------------------------------
-
-
-def is_loopback(host: str) -> bool:
-    """Return True for a host that only this machine reaches."""
-    return host == "localhost" or host.endswith(".localhost") or _is_address(host, "is_loopback")
-
-
-def is_public(host: str) -> bool:
-    """Return True for a host that may be reached from the internet."""
-    address = re.fullmatch(r"\[.*\]|[0-9.]+", host)
-    return _is_address(host, "is_global") if address else not PRIVATE_NAME.fullmatch(host)
-
-
-def _is_address(host: str, kind: str) -> bool:
-    try:
-        return getattr(ipaddress.ip_address(host.strip("[]")), kind)
-    except ValueError:
-        return False
 
 
 def check_access(values: dict) -> Iterator[Advice]:

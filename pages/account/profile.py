@@ -8,6 +8,7 @@ from werkzeug.wrappers import Response
 
 from identity.access.letters import tell_deletion
 from identity.access.sessions import require_player
+from identity.acts import accounts
 from identity.acts.actors import HALF_AN_HOUR
 from identity.http.context import get_storage
 from identity.http.responses import NO_STORE, security_policy
@@ -19,9 +20,8 @@ from model.names import normal_name
 from model.records import Grant, User
 from model.rules import check_bio
 from pages.account import export
-from pages.account.security import security
-from pages.community.moderation import acts_of
 from pages.kit import forms
+from pages.kit.actors import authority_of
 from pages.kit.proof import confirmation_of, refuse_unconfirmed
 from pages.kit.rendering import render_page
 from pages.kit.uploads import read_images
@@ -32,7 +32,6 @@ CHANGED_SINCE = (
 )
 
 account = Blueprint("account", __name__)
-account.register_blueprint(security)
 
 # -- profile and picture ------------------------------------------------------------------------
 
@@ -99,7 +98,8 @@ def save_profile(player: User) -> Response:
         bio=check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
-    acts_of(player).change_profile(
+    accounts.change_profile(
+        authority_of(player),
         player.id,
         name if renamed else None,
         # A missing field stays as it is now, not as it was before the checks.
@@ -116,7 +116,7 @@ def save_profile(player: User) -> Response:
 def change_picture(player: User) -> Response:
     """Make the upload `picture` the player's picture."""
     images = read_images(player, "picture")
-    acts_of(player).save_picture(player.id, images)
+    accounts.save_picture(authority_of(player), player.id, images)
     return forms.redirect_with_notice("Picture saved.", "/account")
 
 
@@ -124,7 +124,7 @@ def change_picture(player: User) -> Response:
 @account_form("picture", stamped=True)
 def remove_picture(player: User) -> Response:
     """Replace the picture by the generated one."""
-    acts_of(player).remove_picture(player.id)
+    accounts.remove_picture(authority_of(player), player.id)
     return forms.redirect_with_notice("Picture removed.", "/account")
 
 
@@ -168,7 +168,9 @@ def change_shown() -> Response:
     player, shown = require_player(), request.form.get("shown")
     if shown not in ("yes", "no"):
         abort(400, "Choose yes or no.")
-    acts_of(player).show_game(player.id, request.form.get("client_id", ""), shown == "yes")
+    accounts.show_game(
+        authority_of(player), player.id, request.form.get("client_id", ""), shown == "yes"
+    )
     done = "Your profile shows it." if shown == "yes" else "Your profile does not show it."
     return forms.redirect_with_notice(done, "/account/apps")
 
@@ -177,7 +179,7 @@ def change_shown() -> Response:
 def withdraw() -> Response:
     """Withdraw the player's consent to a client, which ends its tokens."""
     player = require_player()
-    acts_of(player).withdraw(player.id, request.form.get("client_id", ""))
+    accounts.withdraw(authority_of(player), player.id, request.form.get("client_id", ""))
     return forms.redirect_with_notice("Access removed.", "/account/apps")
 
 
@@ -212,7 +214,7 @@ def export_account() -> Response:
 def delete_account(player: User) -> Response:
     """Delete the account, with the `password`."""
     refuse_unconfirmed(player, "password")
-    acts_of(player).delete_user(player.id)
+    accounts.delete_user(authority_of(player), player.id)
     tell_deletion(get_storage(), current_app.config, player, is_own=True)
     session.clear()
     return forms.redirect_with_notice("Account deleted.", "/")

@@ -7,19 +7,21 @@ from werkzeug.wrappers import Response
 
 from identity.access.letters import ask_confirmation, notify, tell_old_address
 from identity.access.passwords import hash_password
-from identity.access.pasted import unwrap
-from identity.access.sessions import require_player, start_session
+from identity.access.sessions import require_player
+from identity.access.signing_in import start_session
+from identity.acts import accounts
 from identity.http.context import get_storage, mail_is_on
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.site.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
+from identity.site.pasted import unwrap
 from identity.site.settings import site_words
 from model.addresses import ascii_email, check_email, login_key, normal_email
 from model.records import Session, User, now_ms
 from model.rules import check_password, normal_password
-from pages.community.moderation import acts_of
 from pages.kit import forms
-from pages.kit.passkey_card import own_rp_id, passkey_card
+from pages.kit.actors import authority_of
+from pages.kit.passkeys import own_rp_id, passkey_card
 from pages.kit.proof import confirmation_of, refuse_unconfirmed
 from pages.kit.rendering import render_page
 
@@ -80,7 +82,7 @@ security_form = functools.partial(forms.form_view, lambda: (require_player(),), 
 @security.post("/account/sessions/end")
 def end_one_session() -> Response:
     player = require_player()
-    acts_of(player).sign_out(player.id, request.form.get("session", ""))
+    accounts.sign_out(authority_of(player), player.id, request.form.get("session", ""))
     return forms.redirect_with_notice("Browser signed out.", "/account/security")
 
 
@@ -88,7 +90,7 @@ def end_one_session() -> Response:
 def sign_out_others() -> Response:
     """Sign out all of the player's browsers but this one."""
     player = require_player()
-    acts_of(player).sign_out(player.id, kept=session["id"])
+    accounts.sign_out(authority_of(player), player.id, kept=session["id"])
     return forms.redirect_with_notice("The others are signed out.", "/account/security")
 
 
@@ -138,7 +140,7 @@ def change_email(player: User) -> Response:
     refuse_unconfirmed(player, "current_password")
     if email and login_key(email) != login_key(player.email):
         forms.refuse_taken_email(email, player.id)
-    acts_of(player).change_email(player.id, email, own_rp_id())
+    accounts.change_email(authority_of(player), player.id, email, own_rp_id())
     tell_old_address(player)
     is_asked = ask_confirmation(get_storage().users.read(player.id))
     done = "Email saved." if email else "Email removed."

@@ -5,15 +5,16 @@ import re
 
 from flask import Blueprint, request
 
-from identity.access.pasted import unwrap
 from identity.acts.naming import find_player_id, name_owner
 from identity.http.context import get_storage
+from identity.site.pasted import unwrap
 from model.errors import DamagedRecord, NotFound
 from model.kind import hour_of
 from model.records import Client
 from model.rules import CLIENT_ID
-from pages.admin.desk import render_desk, require_administrator
+from pages.admin.desk import render_desk
 from pages.community.players import format_hours_ago
+from pages.kit.actors import require_administrator
 
 APPS_SHOWN = 50  # on one page
 APPS_READ = 300  # at most for one page, of those that nobody signed in to

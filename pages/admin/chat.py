@@ -5,24 +5,21 @@ from urllib.parse import urlsplit
 from flask import Blueprint, current_app, request
 from werkzeug.wrappers import Response
 
-from identity.acts.chat import ChatActs, find_webhook, given_up
+from identity.acts import chat as chat_acts
+from identity.acts.chat import find_webhook, given_up
 from identity.http.context import get_storage
 from identity.messages.outbox import CHAT, announce
 from identity.messages.webhook import EVENTS, FORMATS
 from model.kinds import OUTBOX, queue_of
 from model.records import User
-from pages.admin.desk import render_desk, require_administrator
-from pages.community.moderation import actor_of
+from pages.admin.desk import render_desk
+from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import form_view, redirect_with_notice, seen_time
 from pages.kit.proof import with_proof
 
 SHOWN = 20  # messages
 
 chat = Blueprint("chat", __name__)
-
-
-def acts_of(player: User) -> ChatActs:
-    return ChatActs(get_storage(), actor_of(player))
 
 
 @chat.get("/admin/chat")
@@ -64,7 +61,7 @@ def save_chat(player: User) -> Response | tuple:
     """Save the `url`, the `format` and the `events` of the webhook."""
     form, private = request.form, current_app.config["WEBHOOK_PRIVATE"] == "on"
     typed = form.get("url", "").strip(), form.get("format", ""), form.getlist("events")
-    key = acts_of(player).save(seen_time(), *typed, private)
+    key = chat_acts.save(authority_of(player), seen_time(), *typed, private)
     return show_key(player, key) if key else redirect_with_notice("Saved.", "/admin/chat")
 
 
@@ -77,14 +74,14 @@ def show_key(player: User, key: str) -> tuple:
 @chat_form
 @with_proof
 def replace_key(player: User) -> tuple:
-    return show_key(player, acts_of(player).replace_key(seen_time()))
+    return show_key(player, chat_acts.replace_key(authority_of(player), seen_time()))
 
 
 @chat.post("/admin/chat/remove")
 @chat_form
 @with_proof
 def remove_chat(player: User) -> Response:
-    acts_of(player).remove(seen_time())
+    chat_acts.remove(authority_of(player), seen_time())
     return redirect_with_notice("The chat is told nothing more.", "/admin/chat")
 
 
@@ -102,7 +99,7 @@ def send_test(player: User) -> Response:
 def handle_given_up(player: User) -> Response:
     """Send the messages that were given up again, or with `discard` delete them."""
     if "discard" in request.form:
-        acts_of(player).discard()
+        chat_acts.discard(authority_of(player))
         return redirect_with_notice("Messages deleted.", "/admin/chat")
-    acts_of(player).send_again()
+    chat_acts.send_again(authority_of(player))
     return redirect_with_notice("They are sent again.", "/admin/chat")

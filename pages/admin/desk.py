@@ -1,8 +1,5 @@
 """What the pages of moderators and administrators share."""
 
-from flask import abort
-
-from identity.access.sessions import require_player
 from identity.acts.rights import may_administer
 from model.records import User
 from pages.kit.forms import pop_notice
@@ -17,14 +14,6 @@ TABS = {
     "/admin/look": "Look",
 }
 FOR_MODERATORS = ("/admin", "/admin/players")
-
-
-def require_administrator() -> User:
-    """Return the signed-in player, an administrator. Raises Forbidden."""
-    player = require_player()
-    if not may_administer(player):
-        abort(403, "Only administrators can do this.")
-    return player
 
 
 def render_desk(template: str, player: User, **values) -> str:

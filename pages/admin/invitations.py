@@ -5,13 +5,13 @@ import re
 from flask import Blueprint, request
 from werkzeug.wrappers import Response
 
-from identity.acts.invitations import InviteActs
+from identity.acts import invitations as invitation_acts
 from identity.http.context import base_url, get_storage
 from model.kinds import INVITES
 from model.records import User, now_ms
 from model.site_records import Invite
-from pages.admin.desk import render_desk, require_administrator
-from pages.community.moderation import actor_of
+from pages.admin.desk import render_desk
+from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice
 from pages.kit.proof import ask_proof, with_proof
 from storage.repositories import unchanged
@@ -21,10 +21,6 @@ NAMES_SHOWN = 3  # of those who used one
 LENGTHS = {"1": "1 day", "7": "7 days", "30": "30 days", "365": "1 year"}  # by days
 
 invitations = Blueprint("invitations", __name__)
-
-
-def acts_of(player: User) -> InviteActs:
-    return InviteActs(get_storage(), actor_of(player))
 
 
 @invitations.get("/admin/invitations")
@@ -84,7 +80,9 @@ def create_invitation(player: User) -> tuple:
         if not re.fullmatch("[0-9]{1,6}", form.get(field, "")):
             raise FormRefused({field: problem})
     texts = {field: form.get(field, "").strip() for field in ("note", "flair")}
-    secret = acts_of(player).create(int(form["days"]), int(form["uses"]), **texts)
+    secret = invitation_acts.create(
+        authority_of(player), int(form["days"]), int(form["uses"]), **texts
+    )
     return show_link(player, secret)
 
 
@@ -97,9 +95,9 @@ def show_link(player: User, secret: str) -> tuple:
 @form_view(lambda: (require_administrator(),), invitations_page, stamped=True)
 def revoke_invitation(player: User) -> Response | tuple:
     """Revoke the invitation `id`; with `again`, create the same again."""
-    acts, invite_id = acts_of(player), request.form.get("id", "")
+    by, invite_id = authority_of(player), request.form.get("id", "")
     if "again" in request.form:
         ask_proof(player)
-        return show_link(player, acts.renew(invite_id))
-    acts.revoke(invite_id)
+        return show_link(player, invitation_acts.renew(by, invite_id))
+    invitation_acts.revoke(by, invite_id)
     return redirect_with_notice("Invitation revoked.", "/admin/invitations")

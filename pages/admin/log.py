@@ -9,16 +9,17 @@ from typing import NamedTuple
 from flask import Blueprint, request
 from markupsafe import Markup
 
-from identity.access.pasted import unwrap
 from identity.acts.audit_words import GROUPS, SENTENCES
 from identity.acts.naming import ADMINISTRATORS, find_player_id
 from identity.http.context import get_storage
 from identity.site.formatting import DATE, format_time, pluralize
+from identity.site.pasted import unwrap
 from model.kind import DAY_MS
 from model.records import Client, User
 from model.rules import TIME_END
 from model.site_records import Invite
-from pages.admin.desk import render_desk, require_administrator
+from pages.admin.desk import render_desk
+from pages.kit.actors import require_administrator
 from storage.audit_lines import decode_line
 from storage.repositories import Records, unchanged
 

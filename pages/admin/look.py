@@ -6,13 +6,14 @@ import hashlib
 from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
-from identity.acts.look import DARK, LIGHT, LookActs, Shade, parse_accent, read_look, shade
+from identity.acts import look as look_acts
+from identity.acts.look import DARK, LIGHT, Shade, parse_accent, read_look, shade
 from identity.http.context import get_storage
 from model.errors import InvalidField
 from model.kinds import LOGOS
 from model.records import User
-from pages.admin.desk import render_desk, require_administrator
-from pages.community.moderation import actor_of
+from pages.admin.desk import render_desk
+from pages.kit.actors import authority_of, require_administrator
 from pages.kit.files import LASTING, send_image
 from pages.kit.forms import form_view, redirect_with_notice, seen_time
 from pages.kit.proof import ask_proof, with_proof
@@ -26,10 +27,6 @@ SHEET = (
 PREVIEW_SHEET = ".in-light {{ --leaf: {light}; }}\n.in-dark {{ --leaf: {dark}; }}\n"
 
 look = Blueprint("look", __name__)
-
-
-def acts_of(player: User) -> LookActs:
-    return LookActs(get_storage(), actor_of(player))
 
 
 @look.get("/admin/look")
@@ -71,7 +68,7 @@ def save_look(player: User) -> Response | str:
         parse_accent(accent)
         return look_page(player, {})
     ask_proof(player)
-    acts_of(player).change(seen_time(), **texts, accent=accent)
+    look_acts.change(authority_of(player), seen_time(), **texts, accent=accent)
     return redirect_with_notice("Look saved.", "/admin/look")
 
 
@@ -81,7 +78,7 @@ def save_logo(player: User) -> Response:
     """Make the upload `logo` the logo."""
     images = read_images(player, "logo")  # first: it sets how long the form may be
     ask_proof(player)
-    acts_of(player).save_logo(seen_time(), images["logo"])
+    look_acts.save_logo(authority_of(player), seen_time(), images["logo"])
     return redirect_with_notice("Logo saved.", "/admin/look")
 
 
@@ -90,7 +87,7 @@ def save_logo(player: User) -> Response:
 @with_proof
 def remove_logo(player: User) -> Response:
     """Go back to the door."""
-    acts_of(player).remove_logo(seen_time())
+    look_acts.remove_logo(authority_of(player), seen_time())
     return redirect_with_notice("Logo removed.", "/admin/look")
 
 

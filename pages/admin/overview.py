@@ -17,7 +17,7 @@ from model.kind import DAY_MS, day_of
 from model.kinds import OUTBOX, REPORTS, given_up_of, waiting_queues
 from model.records import Client, User, now_ms
 from pages.admin.desk import render_desk
-from pages.community.moderation import require_moderator
+from pages.kit.actors import require_moderator
 
 REPORTS_SHOWN = 50  # on one page
 OTHERS_SHOWN = 20  # games, and suspensions

@@ -13,9 +13,9 @@ from model.kinds import NO_END, REPORTS, USERS
 from model.names import can_be_key, unique_key
 from model.records import User, now_ms
 from pages.admin.desk import render_desk
-from pages.community.moderation import require_moderator
 from pages.community.moderation_card import name_inviter
 from pages.community.players import ROLES, format_last_played
+from pages.kit.actors import require_moderator
 
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 400  # at most for one page, of whom some have other names

@@ -10,6 +10,7 @@ from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.access.sessions import redirect_to_sign_in, signed_in_player
+from identity.acts import accounts, apps
 from identity.acts.look import read_look
 from identity.acts.naming import name_owner
 from identity.acts.presence import game_shown
@@ -20,8 +21,8 @@ from identity.site.settings import check_game
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
-from pages.community.moderation import acts_of, app_acts_of, require_moderator
 from pages.community.players import format_ago
+from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
 from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.kit.rendering import Preview, render_page, welcome_of
@@ -220,7 +221,7 @@ def change_listed(player: User, client_id: str) -> Response:
         abort(400, "Choose yes or no.")
     seen_url = request.form.get("game_url", "")
     try:
-        client = app_acts_of(player).set_listed(client_id, listed == "yes", seen_url)
+        client = apps.set_listed(authority_of(player), client_id, listed == "yes", seen_url)
     except InvalidField as error:
         raise FormRefused({"form": error.problem}, 409) from error
     leads_to = f"/games/{client_id}" if "from_game" in request.form else "/"
@@ -243,7 +244,7 @@ def heartbeat() -> dict[str, str]:
     game = None
     with contextlib.suppress(DamagedRecord):
         game = find_game(request.form.get("client_id", ""))
-    acts_of(player).add_heartbeat(player.id, game and game.id)
+    accounts.add_heartbeat(authority_of(player), player.id, game and game.id)
     return {"message": "ok"}
 
 

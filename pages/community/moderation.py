@@ -1,4 +1,4 @@
-"""The forms of moderators and administrators on profiles, and what pages need for acts."""
+"""The forms of moderators and administrators on profiles."""
 
 import re
 
@@ -6,16 +6,15 @@ from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.access.letters import mail_administrators, tell_deletion
+from identity.access.links import give_sign_in_link
 from identity.access.sessions import require_player
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor
-from identity.acts.apps import AppActs
-from identity.acts.notes import NoteActs
+from identity.acts import accounts, notes
+from identity.acts.actors import Authority
 from identity.http.context import base_url, get_storage
-from identity.http.limits import client_address
-from model.records import MODERATOR, User
+from model.records import User
 from pages.community.moderation_card import KEEP_END, SUSPENSION_DAYS
 from pages.community.players import profile_page, read_shown_user
+from pages.kit.actors import authority_of, require_moderator
 from pages.kit.forms import FormRefused, as_form_errors, form_view, redirect_with_notice
 from pages.kit.proof import ask_proof, with_proof
 
@@ -23,35 +22,10 @@ RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture
 
 moderation = Blueprint("moderation", __name__)
 
-# -- rights -------------------------------------------------------------------------------------
 
-
-def require_moderator() -> User:
-    """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
-    player = require_player()
-    if player.mod_level < MODERATOR:
-        abort(403, "Only moderators can do this.")
-    return player
-
-
-def actor_of(player: User) -> Actor:
-    """Return the signed-in player as who acts, from the address of this request."""
-    return Actor(player.id, client_address(request.remote_addr))
-
-
-def acts_of(player: User) -> Acts:
-    """Return what the signed-in player may do to players, from the address of this request."""
-    return Acts(get_storage(), actor_of(player))
-
-
-def app_acts_of(player: User) -> AppActs:
-    """Return what the signed-in player may do to apps, from the address of this request."""
-    return AppActs(get_storage(), actor_of(player))
-
-
-def find_moderated_user(user_id: str) -> tuple[Acts, User]:
-    """Return the signed-in moderator's acts and a user. Raises Forbidden, NotFound."""
-    return acts_of(require_moderator()), read_shown_user(user_id)
+def find_moderated_user(user_id: str) -> tuple[Authority, User]:
+    """Return what the signed-in moderator may do, and a user. Raises Forbidden, NotFound."""
+    return authority_of(require_moderator()), read_shown_user(user_id)
 
 
 # The acts check who may do them; the page is shown again with the reason.
@@ -60,48 +34,47 @@ moderation_form = form_view(
 )
 
 
-# -- acts ---------------------------------------------------------------------------------------
-
-
 @moderation.post("/users/<user_id>/suspend")
 @moderation_form
-def suspend_player(acts: Acts, user: User) -> Response:
+def suspend_player(by: Authority, user: User) -> Response:
     """Suspend the player for a `length` of SUSPENSION_DAYS or to KEEP_END, with a `reason`."""
     length, reason = request.form.get("length", "No end"), request.form.get("reason", "").strip()
     if length != KEEP_END and length not in SUSPENSION_DAYS:
         raise FormRefused({"length": "Choose how long."})
     if user.suspended:  # a shorter one lets the player in again
         ask_proof(require_player())
-    acts.suspend(user.id, reason, SUSPENSION_DAYS.get(length), keep_end=length == KEEP_END)
+    accounts.suspend(by, user.id, reason, SUSPENSION_DAYS.get(length), keep_end=length == KEEP_END)
     return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/unsuspend")
 @moderation_form
 @with_proof
-def unsuspend_player(acts: Acts, user: User) -> Response:
-    acts.unsuspend(user.id)
+def unsuspend_player(by: Authority, user: User) -> Response:
+    accounts.unsuspend(by, user.id)
     return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/reset")
 @moderation_form
-def reset_player(acts: Acts, user: User) -> Response:
+def reset_player(by: Authority, user: User) -> Response:
     what = request.form.get("what", "")
     if what not in RESET_NOTICES:
         abort(400, "Choose the bio, the name or the picture.")
-    acts.reset(user.id, what)
+    accounts.reset(by, user.id, what)
     return redirect_with_notice(RESET_NOTICES[what], f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/mod-level")
 @moderation_form
 @with_proof
-def change_mod_level(acts: Acts, user: User) -> Response:
+def change_mod_level(by: Authority, user: User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
     typed = request.form.get("mod_level", "")
     with as_form_errors("mod_level"):
-        rises = acts.set_mod_level(user.id, int(typed) if re.fullmatch("[0-9]", typed) else None)
+        rises = accounts.set_mod_level(
+            by, user.id, int(typed) if re.fullmatch("[0-9]", typed) else None
+        )
     if rises:
         mail_administrators("rise", but=user.id)
     return redirect_with_notice("Level changed.", f"/users/{user.id}")
@@ -110,51 +83,46 @@ def change_mod_level(acts: Acts, user: User) -> Response:
 @moderation.post("/users/<user_id>/flairs/grant")
 @moderation.post("/users/<user_id>/flairs/revoke")
 @moderation_form
-def change_flairs(acts: Acts, user: User) -> Response:
+def change_flairs(by: Authority, user: User) -> Response:
     """Grant the player a `flair`, or take it from them."""
     is_grant = request.path.endswith("/grant")
     if is_grant:  # some apps admit the players with a flair
         ask_proof(require_player())
-    change = acts.grant_flair if is_grant else acts.revoke_flair
-    change(user.id, request.form.get("flair", "").strip())
+    change = accounts.grant_flair if is_grant else accounts.revoke_flair
+    change(by, user.id, request.form.get("flair", "").strip())
     notice = "Flair granted." if is_grant else "Flair revoked."
     return redirect_with_notice(notice, f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/notes")
 @moderation_form
-def add_note(acts: Acts, user: User) -> Response:
+def add_note(by: Authority, user: User) -> Response:
     """Write a note about the player for other moderators: its `text`."""
-    note_acts().add(user.id, request.form.get("text", "").strip())
+    notes.add(by, user.id, request.form.get("text", "").strip())
     return redirect_with_notice("Note added.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/notes/delete")
 @moderation_form
-def delete_note(acts: Acts, user: User) -> Response:
+def delete_note(by: Authority, user: User) -> Response:
     """Delete the note with the id `note`."""
-    note_acts().delete(request.form.get("note", ""))
+    notes.delete(by, request.form.get("note", ""))
     return redirect_with_notice("Note deleted.", f"/users/{user.id}")
-
-
-def note_acts() -> NoteActs:
-    """Return what the signed-in moderator may do to notes."""
-    return NoteActs(get_storage(), actor_of(require_moderator()))
 
 
 @moderation.post("/users/<user_id>/sign-in-link")
 @moderation_form
 @with_proof
-def create_sign_in_link(acts: Acts, user: User) -> tuple:
+def create_sign_in_link(by: Authority, user: User) -> tuple:
     """Show a link with which the player sets a new password, which no other response has."""
-    link = acts.issue_sign_in_link(user.id, base_url())
+    link = give_sign_in_link(by, user.id, base_url())
     return profile_page(user, {}, link), 201, {"Location": f"/users/{user.id}"}
 
 
 @moderation.post("/users/<user_id>/delete")
 @moderation_form
 @with_proof
-def delete_player(acts: Acts, user: User) -> Response:
-    acts.delete_user(user.id)
+def delete_player(by: Authority, user: User) -> Response:
+    accounts.delete_user(by, user.id)
     tell_deletion(get_storage(), current_app.config, user, is_own=False)
     return redirect_with_notice("Player deleted.", "/admin/players")

@@ -6,8 +6,8 @@ import functools
 from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
-from identity.access.pasted import unwrap
 from identity.access.sessions import require_player
+from identity.acts import apps
 from identity.acts.apps import CLIENTS_EACH
 from identity.acts.naming import name_owner
 from identity.acts.rights import may_administer, may_manage
@@ -22,6 +22,7 @@ from identity.oauth.programs import (
     read_page,
     split_settings,
 )
+from identity.site.pasted import unwrap
 from identity.site.settings import check_game
 from model.client_rules import check_new_uris, check_opens
 from model.errors import DamagedRecord, NoSuchClient
@@ -29,10 +30,10 @@ from model.names import check_client_name
 from model.records import Client, User
 from model.rules import USER_ID, check_description, check_groups
 from pages.community.games import start_of_page
-from pages.community.moderation import app_acts_of
 from pages.community.players import format_hours_ago
 from pages.developer.samples import exchange_command, web_page_of
 from pages.kit import forms
+from pages.kit.actors import authority_of
 from pages.kit.proof import ask_proof, with_proof
 from pages.kit.rendering import is_open_to_members, may_register, render_page
 from pages.kit.uploads import read_images
@@ -124,8 +125,8 @@ def register(player: User) -> Response | tuple:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
     else:
         fields = read_client_form(player, public) | {"public": public}
-    acts, is_open = app_acts_of(player), is_open_to_members()
-    client, secret = acts.register_client(player.id, is_open, **fields)
+    by, is_open = authority_of(player), is_open_to_members()
+    client, secret = apps.register_client(by, player.id, is_open, **fields)
     if secret is None:
         return forms.redirect_with_notice("App registered.", f"/developer/{client.id}")
     return show_secret(player, client, secret)
@@ -269,7 +270,7 @@ def save_client(player: User, client: Client) -> Response:
     changed = {each for each, value in fields.items() if getattr(client, each) != value}
     if changed - HARMLESS:
         ask_proof(player)
-    app_acts_of(player).change_client(client.id, **fields)
+    apps.change_client(authority_of(player), client.id, **fields)
     return forms.redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
@@ -277,7 +278,7 @@ def save_client(player: User, client: Client) -> Response:
 @client_form("cover")
 def save_cover(player: User, client: Client) -> Response:
     """Make the upload `cover` the app's cover."""
-    app_acts_of(player).save_cover(client.id, read_images(player, "cover"))
+    apps.save_cover(authority_of(player), client.id, read_images(player, "cover"))
     return forms.redirect_with_notice("Cover saved.", f"/developer/{client.id}")
 
 
@@ -285,7 +286,7 @@ def save_cover(player: User, client: Client) -> Response:
 @client_form("cover", stamped=True)
 def remove_cover(player: User, client: Client) -> Response:
     """Go back to the generated cover."""
-    app_acts_of(player).remove_cover(client.id)
+    apps.remove_cover(authority_of(player), client.id)
     return forms.redirect_with_notice("Cover removed.", f"/developer/{client.id}")
 
 
@@ -294,7 +295,7 @@ def remove_cover(player: User, client: Client) -> Response:
 @with_proof
 def replace_secret(player: User, client: Client) -> tuple:
     """Replace a client's secret, and show the new one."""
-    secret = app_acts_of(player).issue_client_secret(client.id)
+    secret = apps.issue_client_secret(authority_of(player), client.id)
     return show_secret(player, client, secret)
 
 
@@ -306,7 +307,7 @@ def switch_client(player: User, client: Client) -> Response:
     disabled = request.path.endswith("/disable")
     if not disabled:
         ask_proof(player)
-    app_acts_of(player).set_disabled(client.id, disabled)
+    apps.set_disabled(authority_of(player), client.id, disabled)
     notice = "App disabled." if disabled else "App enabled."
     return forms.redirect_with_notice(notice, f"/developer/{client.id}")
 
@@ -321,12 +322,12 @@ def hand_over(player: User, client: Client) -> Response:
     if name and (owner is None or "@" in name):
         raise forms.FormRefused({"owner": "No player has this name. Type it as on their profile."})
     seen_owner = int(seen) if USER_ID.fullmatch(seen) else None
-    app_acts_of(player).hand_over(client.id, owner and owner.id, seen_owner)
+    apps.hand_over(authority_of(player), client.id, owner and owner.id, seen_owner)
     return forms.redirect_with_notice("App handed over.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")
 @client_form("delete", stamped=True)
 def delete_client(player: User, client: Client) -> Response:
-    app_acts_of(player).delete_client(client.id)
+    apps.delete_client(authority_of(player), client.id)
     return forms.redirect_with_notice("App deleted.", "/developer")

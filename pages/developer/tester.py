@@ -23,15 +23,16 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
+from identity.acts import accounts
 from identity.http.context import base_url
 from identity.oauth.clients import CODE_FIELDS, CODE_GRANT, DEVICE_GRANT
 from identity.oauth.device import TESTER
 from identity.oauth.terms import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
 from model.records import Client, User, now_ms
 from model.rules import warn_unencrypted
-from pages.community.moderation import acts_of
 from pages.developer.apps import find_own_client
 from pages.developer.samples import authorization_parameters, link_and_exchange, samples_of
+from pages.kit.actors import authority_of
 from pages.kit.forms import FormRefused, form_view
 from pages.kit.rendering import render_page
 
@@ -267,13 +268,13 @@ def finish_test(client_id: str, grant_type: str) -> str | tuple:
     if status in CAN_RETRY:
         return show_page(player, client, problems, trial, [exchange]), status
     del session["trial"]
-    acts = acts_of(player)
+    by = authority_of(player)
     if status != HTTPStatus.OK:
-        acts.end_test(player.id, client.id, has_token=False)
+        accounts.end_test(by, player.id, client.id, has_token=False)
         return show_page(player, client, problems, trial, [exchange], stage="start"), status
     bearer = {"Authorization": f"Bearer {body['access_token']}"}
     look_up, status, _ = call_api("GET", f"/api/oauth/whois?client_id={client.id}", headers=bearer)
-    acts.end_test(player.id, client.id, has_token=True)
+    accounts.end_test(by, player.id, client.id, has_token=True)
     problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
     return show_page(player, client, problems, trial, [exchange, look_up], stage="done")
 

@@ -6,7 +6,8 @@ from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-from identity.access.sessions import end_session, signed_in_player
+from identity.access.sessions import signed_in_player
+from identity.access.signing_in import end_session
 from identity.acts.rights import may_manage
 from identity.http.context import base_url, get_storage
 from identity.http.responses import NO_STORE, ExactRedirect, redirect_to_get, security_policy

@@ -16,18 +16,17 @@ from identity.access.links import (
     is_right_code,
 )
 from identity.access.passwords import clear_wrong_passwords
-from identity.access.pasted import unwrap
 from identity.access.sessions import next_address, query_to, require_player, signed_in_player
-from identity.acts.actors import Authority
-from identity.acts.emails import EmailActs
+from identity.acts import emails
 from identity.http.context import get_storage, mail_is_on
+from identity.site.pasted import unwrap
 from model.addresses import check_email, normal_email
 from model.errors import TooManyAttempts
 from model.records import FormerEmail, User
 from pages.account.security import read_new_password, set_new_password
-from pages.community.moderation import actor_of
 from pages.entry.welcome import welcome_address
 from pages.kit import forms
+from pages.kit.actors import authority_of
 from pages.kit.proof import ask_proof
 from pages.kit.rendering import render_page
 
@@ -42,11 +41,6 @@ def require_mail() -> None:
     """Raise NotFound unless letters can be sent."""
     if not mail_is_on():
         abort(404)
-
-
-def email_acts_of(player: User) -> EmailActs:
-    """Return what a player may do to the own address, from the address of this request."""
-    return EmailActs(get_storage(), actor_of(player))
 
 
 # -- a lost password ----------------------------------------------------------------------------
@@ -150,12 +144,12 @@ def take_new_password(link: str) -> Response | str:
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
     password = read_new_password(user)
-    Authority(get_storage(), actor_of(user)).log("user new-password", user=user.id)
+    authority_of(user).log("user new-password", user=user.id)
     if way_back:  # first: a session that a passkey starts after the others ended would stay
-        email_acts_of(user).remove_other_ways(user.id)
+        emails.remove_other_ways(authority_of(user), user.id)
     set_new_password(user, password)
     if way_back:
-        email_acts_of(user).take_back(user.id, *way_back)
+        emails.take_back(authority_of(user), user.id, *way_back)
     clear_wrong_passwords(*user.logins)
     notify(get_storage().users.read(user.id), "password")  # whose address may be another one now
     leads_to = next_address()
@@ -233,7 +227,7 @@ def confirm_email(link: str) -> Response:
     if found.user.suspended:
         suspension = forms.describe_own_suspension(found.user.suspension)
         raise forms.FormRefused({"form": suspension}, 403)
-    email_acts_of(found.user).confirm(found.user.id, found.user.email)
+    emails.confirm(authority_of(found.user), found.user.id, found.user.email)
     return forms.redirect_with_notice("Email confirmed.", "/account/security" if player else "/")
 
 
@@ -262,7 +256,7 @@ def change_letters() -> Response:
     is_muted = is_quiet and not player.quiet_sign_ins
     if is_muted:
         ask_proof(player)
-    email_acts_of(player).change_letters(player.id, is_quiet)
+    emails.change_letters(authority_of(player), player.id, is_quiet)
     if is_muted:
         notify(player, "letters")
     return forms.redirect_with_notice("Saved.", "/account/security")

@@ -7,23 +7,17 @@ from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.access.passwords import verify_password_with_limits
-from identity.access.pasted import unwrap
-from identity.access.recovery_codes import is_recovery_code
-from identity.access.sessions import (
-    BROWSER,
-    CODE_AMR,
-    end_session,
-    next_address,
-    signed_in_player,
-    start_session,
-)
+from identity.access.sessions import BROWSER, next_address, signed_in_player
+from identity.access.signing_in import CODE_AMR, end_session, start_session
+from identity.acts.recovery_codes import is_recovery_code
 from identity.http.context import get_storage, mail_is_on
 from identity.oauth.reauthentication import find_asked, find_login_hint
 from identity.site.formatting import DATE, format_time
+from identity.site.pasted import unwrap
 from model.records import User
 from pages.community.games import find_game_beside
 from pages.kit import forms
-from pages.kit.passkey_card import own_rp_id
+from pages.kit.passkeys import own_rp_id
 from pages.kit.rendering import render_guest_page
 
 UNCONFIRMED = (

@@ -9,8 +9,8 @@ from werkzeug.wrappers import Response
 from identity.access.letters import ask_confirmation
 from identity.access.links import is_first_account_invite
 from identity.access.passwords import hash_password
-from identity.access.pasted import find_secret, unwrap
-from identity.access.sessions import next_address, query_to, signed_in_player, start_session
+from identity.access.sessions import next_address, query_to, signed_in_player
+from identity.access.signing_in import start_session
 from identity.acts.invitations import audit_sign_up
 from identity.http.context import get_storage
 from identity.http.limits import (
@@ -22,6 +22,7 @@ from identity.http.limits import (
 )
 from identity.messages.outbox import announce
 from identity.site.formatting import DATE_AND_TIME, DAY, format_time
+from identity.site.pasted import find_secret, unwrap
 from identity.site.settings import site_words
 from model.addresses import check_email, normal_email
 from model.errors import EmailTaken, InvalidField, StorageFailed

@@ -8,12 +8,13 @@ from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
 from identity.access.sessions import next_in_query, query_to, require_player
+from identity.acts import accounts
 from identity.acts.naming import name_owner
 from identity.http.context import get_storage
 from identity.oauth.terms import find_pending_authorization
 from model.records import Client, User
 from pages.community.games import GAMES_SHOWN, find_game, is_playable
-from pages.community.moderation import acts_of
+from pages.kit.actors import authority_of
 from pages.kit.forms import FormRefused, form_view, pop_notice
 from pages.kit.rendering import render_page
 from pages.kit.uploads import read_images
@@ -118,7 +119,7 @@ def suggest_game() -> dict:
 def choose_picture(player: User, leads_to: str) -> Response:
     """Make the upload `picture` the player's picture; without one it stays as it is."""
     try:
-        acts_of(player).save_picture(player.id, read_images(player, "picture"))
+        accounts.save_picture(authority_of(player), player.id, read_images(player, "picture"))
     except FormRefused as error:
         if error.status != 400 or request.files.get("picture"):
             raise
@@ -132,5 +133,5 @@ def wear_flair(player: User, leads_to: str) -> Response:
     flair = request.form.get("equippedFlair", player.equipped_flair)
     if flair not in player.flairs:
         raise FormRefused({"equippedFlair": "You do not have this flair. Choose another one."})
-    acts_of(player).change_profile(player.id, equipped_flair=flair)
+    accounts.change_profile(authority_of(player), player.id, equipped_flair=flair)
     return redirect(address_after("flair", player, leads_to), 303)

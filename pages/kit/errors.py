@@ -4,7 +4,6 @@ from flask import current_app, redirect, request
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException
 from werkzeug.wrappers import Response
 
-from identity.access.pasted import BEHIND_ADDRESS
 from identity.access.sessions import local_address, signed_in_player
 from identity.acts.actors import NotAllowed
 from identity.acts.rights import may_manage
@@ -18,6 +17,7 @@ from identity.http.responses import (
 from identity.oauth.authorization import UnusableClient
 from identity.oauth.guards import is_page
 from identity.oauth.terms import destination_of
+from identity.site.pasted import BEHIND_ADDRESS
 from model.errors import StorageError
 from model.records import Client, User
 from pages.kit.proof import ProofMissing, show_proof_page

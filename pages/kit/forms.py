@@ -10,16 +10,16 @@ from werkzeug.wrappers import Response
 
 from identity.access.letters import notify
 from identity.access.passwords import verify_password_with_limits
-from identity.access.recovery_codes import RecoveryActs, is_recovery_code
-from identity.acts.actors import Actor, NotAllowed
+from identity.acts import recovery_codes
+from identity.acts.actors import NotAllowed
 from identity.acts.look import read_look
+from identity.acts.recovery_codes import is_recovery_code
 from identity.http.context import get_storage
 from identity.http.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
     AttemptLimit,
     Busy,
-    client_address,
     count_attempts,
     limits_of_address,
 )
@@ -39,6 +39,7 @@ from model.errors import (
 from model.names import check_name
 from model.records import Suspension, User
 from model.rules import USER_ID
+from pages.kit.actors import authority_of
 from pages.kit.rendering import contact_of, link_to
 
 NOT_SAVED = {  # by status
@@ -179,8 +180,7 @@ def refuse_wrong_password(player: User, field: str) -> None:
 
 def use_recovery_code(user: User, code: str) -> bool:
     """Use up a recovery code of a player; False if another request was faster."""
-    actor = Actor(user.id, client_address(request.remote_addr))
-    is_used = RecoveryActs(get_storage(), actor).use(user.id, code)
+    is_used = recovery_codes.use(authority_of(user), user.id, code)
     if is_used:
         notify(user, "recovery code")
     return is_used

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from flask import make_response, request, session
 from werkzeug.wrappers import Response
 
-from identity.access.passkeys import passkeys_of
 from identity.access.sessions import require_player
+from identity.acts.passkeys import passkeys_of
 from identity.http.context import get_storage
 from identity.http.responses import security_policy
 from identity.oauth.reauthentication import session_start
 from model.records import User, now_ms
 from pages.kit.forms import FormRefused, refuse_wrong_password
-from pages.kit.passkey_card import own_rp_id
+from pages.kit.passkeys import own_rp_id
 from pages.kit.rendering import render_page
 
 PROOF_AGE = 300  # seconds

@@ -13,10 +13,10 @@ from forms import hidden_field
 
 import identity_server
 from identity.access.passwords import hash_password
-from identity.acts.actors import Actor
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority
 from identity.acts.chat import find_webhook
 from identity.acts.look import read_look
-from identity.acts.reports import ReportActs
 from identity.http.stamps import OUT_OF_DATE, TOO_QUICK
 from identity.oauth.guards import MOST_STEPS
 from identity.oauth.openid_keys import published_keys
@@ -85,7 +85,7 @@ def game(store):
 @pytest.fixture
 def report(store, bob, game):
     """Bob's report of the game."""
-    ReportActs(store, Actor(bob.id)).report(game, "spam", "")
+    report_acts.report(Authority(store, Actor(bob.id)), game, "spam", "")
     [report_id] = store.records(REPORTS).ids()
     return store.records(REPORTS).read(report_id)
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from identity.acts.accounts import Acts
-from identity.acts.actors import Actor
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority
 from model.records import ADMINISTRATOR
 from storage import open_storage
 
@@ -74,8 +74,12 @@ class Site:
         """Return the cost of each page, and of acts on and of players who were just added."""
         spammer, leaver, owner = (self.add_players(1) for _ in range(3))
         acts = {path: lambda path=path: self.read_page(path) for path in PAGES}
-        acts["suspension"] = lambda: Acts(self.store, Actor(self.ada.id)).suspend(spammer, "spam")
-        acts["deletion"] = lambda: Acts(self.store, Actor(leaver)).delete_user(leaver)
+        acts["suspension"] = lambda: accounts.suspend(
+            Authority(self.store, Actor(self.ada.id)), spammer, "spam"
+        )
+        acts["deletion"] = lambda: accounts.delete_user(
+            Authority(self.store, Actor(leaver)), leaver
+        )
         acts["registration"] = lambda: self.add_and_delete_client(owner)
         return {name: self.cost(act) for name, act in acts.items()}
 

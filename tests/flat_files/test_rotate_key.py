@@ -7,8 +7,8 @@ from test_command import Installation
 from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
-from identity.acts.accounts import Acts
-from identity.acts.actors import COMMAND
+from identity.acts.actors import COMMAND, Authority
+from identity.oauth.openid_keys import rotate_keys
 from model.errors import StorageFailed
 from storage.flat_files import keys as key_files
 
@@ -37,7 +37,7 @@ def test_keys_are_not_rotated_without_an_audit_line(storage, faults):
     before = storage.keys.current()
     faults.refuse_saves("audit")
     with pytest.raises(StorageFailed):
-        Acts(storage, COMMAND).rotate_keys(drop_old=True)
+        rotate_keys(Authority(storage, COMMAND), drop_old=True)
     assert storage.keys.current() == before
 
 

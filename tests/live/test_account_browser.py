@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from identity.acts.actors import Actor
-from identity.acts.reports import ReportActs
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority
 from images.pictures import MAX_BYTES, generate_picture
 from model.kinds import REPORTS
 from model.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
@@ -405,7 +405,9 @@ def profiles(server: RunningServer) -> dict[str, str]:
         user.mod_level = MODERATOR
     with store.users.edit(server.add_user("mallory")["id"]) as suspended:
         suspended.suspension = Suspension("command")
-    ReportActs(store, Actor(wide["id"])).report(suspended, "insults", "W" * REPORT_LENGTH)
+    report_acts.report(
+        Authority(store, Actor(wide["id"])), suspended, "insults", "W" * REPORT_LENGTH
+    )
     [report] = store.records(REPORTS).ids()
     profile = f"/users/{wide['id']}"
     return {"wide": profile, "suspended": f"/users/{suspended.id}", "report": report}

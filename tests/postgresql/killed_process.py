@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 
-from identity.acts.actors import COMMAND
-from identity.acts.apps import AppActs
+from identity.acts import apps as app_acts
+from identity.acts.actors import COMMAND, Authority
 from images.pictures import generate_picture
 from model.records import ADMINISTRATOR, COVER_SIZES, PLAYER, User
 from storage import Storage, open_storage
@@ -43,8 +43,8 @@ OPERATIONS = {
         name, [], owner_id, at_most=5
     ),
     "delete client": lambda store, client_id: store.clients.delete(client_id),
-    "save cover": lambda store, client_id: AppActs(store, COMMAND).save_cover(
-        client_id, dict.fromkeys(COVER_SIZES, b"new")
+    "save cover": lambda store, client_id: app_acts.save_cover(
+        Authority(store, COMMAND), client_id, dict.fromkeys(COVER_SIZES, b"new")
     ),
     "rotate keys": lambda store: store.keys.rotate(drop_old=False),
 }

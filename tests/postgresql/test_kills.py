@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from identity.acts.actors import COMMAND
-from identity.acts.apps import AppActs
+from identity.acts import apps as app_acts
+from identity.acts.actors import COMMAND, Authority
 from identity.site.settings import ROOT
 from model.errors import NameKept, NameTaken
 from model.kinds import COVERS
@@ -80,7 +80,7 @@ def prepare(operation: str, store: Storage) -> Attempt:
     users, clients = store.users, store.clients
     user = users.register(name, f"{name}@example.org", "", ADMINISTRATOR)
     client, _ = clients.register(name, [], user.id)
-    AppActs(store, COMMAND).save_cover(client.id, dict.fromkeys(COVER_SIZES, b"old"))
+    app_acts.save_cover(Authority(store, COMMAND), client.id, dict.fromkeys(COVER_SIZES, b"old"))
     old_cover = cover_of(store, client.id)
     email = f"{new}@example.org"
     return {

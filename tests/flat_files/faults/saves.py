@@ -18,8 +18,9 @@ from pathlib import Path
 
 from cached_pictures import generate_picture
 
-from identity.acts.actors import COMMAND
-from identity.acts.apps import AppActs
+from identity.acts import apps
+from identity.acts import apps as app_acts
+from identity.acts.actors import COMMAND, Authority
 from images import pictures
 from model.encoding import record_as_dict
 from model.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
@@ -91,7 +92,9 @@ def prepare(storage: Storage) -> None:
     storage.pictures.save(user.id, generate_picture(10**6))
     for name in ("Chess", "Checkers", "Go"):
         client, _ = storage.clients.register(name, [], ADA)
-        AppActs(storage, COMMAND).save_cover(client.id, dict.fromkeys(COVER_SIZES, b"old"))
+        app_acts.save_cover(
+            Authority(storage, COMMAND), client.id, dict.fromkeys(COVER_SIZES, b"old")
+        )
     storage.codes.add(CODE, CODE_RECORD)
     storage.audit.write("invite", INVITE)
     storage.invites.add(Invite(sha256(INVITE), now_ms() + DAY_MS))
@@ -413,7 +416,9 @@ def change_cover(storage, mark, rng):
     client, files = choose_client(storage, rng), dict.fromkeys(COVER_SIZES, mark.encode())
     shown = [base64.b64encode(mark.encode()).decode()] * 2
     changes = {f"client {client.name}": describe_client(storage, client) | {"shown": shown}}
-    return changes, functools.partial(AppActs(storage, COMMAND).save_cover, client.id, files)
+    return changes, functools.partial(
+        apps.save_cover, Authority(storage, COMMAND), client.id, files
+    )
 
 
 def remove_cover(storage, mark, rng):
@@ -421,7 +426,7 @@ def remove_cover(storage, mark, rng):
     if client.cover is None:
         return change_cover(storage, mark, rng)
     changes = {f"client {client.name}": describe_client(storage, client) | {"shown": None}}
-    return changes, functools.partial(AppActs(storage, COMMAND).remove_cover, client.id)
+    return changes, functools.partial(apps.remove_cover, Authority(storage, COMMAND), client.id)
 
 
 def change_secret(storage, mark, rng):

@@ -39,7 +39,7 @@ def send_messages(app: Flask) -> None:
     store, private = app.extensions["storage"], app.config["WEBHOOK_PRIVATE"] == "on"
     channels: list[Channel] = [Chat(store, app.config["BASE_URL"], private)]
     if app.config["SMTP_URL"]:
-        from identity.messages.mail import Mail  # not without mail
+        from identity.access.mail_channel import Mail  # not without mail
 
         channels.append(Mail(store, app.config))
     app.senders = senders = Senders(store, channels)

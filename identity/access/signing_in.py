@@ -1,0 +1,82 @@
+"""Starting and ending a session: saves in the player's record, and a letter about a new browser."""
+
+import secrets
+
+from flask import current_app, request, session
+
+from identity.access import unsent
+from identity.access.letters import note_browser
+from identity.access.passwords import hash_password, needs_rehash
+from identity.access.sessions import BROWSER
+from identity.acts import accounts
+from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.http.context import get_storage
+from identity.http.limits import client_address, password_place
+from model.errors import StorageError
+from model.records import Session, User, now_ms
+
+# RFC 8176 2: a passkey proves that a key is there, and by user verification who holds it.
+CODE_AMR, PASSKEY_AMR = ["otp"], ["pop", "user", "mfa"]
+# Parts of User-Agent headers, in this order: most user agents name later ones as well.
+BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
+SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
+NAMES = {"Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet"}
+NAMES |= {"FxiOS": "Firefox", "CriOS": "Chrome", "CrOS": "ChromeOS"}
+NAMES |= {"iPhone": "an iPhone", "iPad": "an iPad", "Mac OS X": "a Mac"}
+
+
+def start_session(
+    user: User,
+    password: str | None,
+    new_hash: str | None = None,
+    replaced: str | None = None,
+    amr: list[str] | None = None,
+) -> bool:
+    """Add a session to the record of a player who proved to be one, and set the cookie.
+
+    With the right `password`, in the form that is hashed, or None if it was not typed, a hash that
+    `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions end, else the
+    one that is `replaced`. `amr` is how the player proved it, None by a password. Return False, and
+    save nothing, if the password was changed or the player was suspended since `user` was read.
+    Raises Busy, StorageFailed.
+    """
+    kept_hash = new_hash or user.password_hash
+    if password is not None and needs_rehash(kept_hash, password):
+        with password_place(user.id):
+            kept_hash = hash_password(password)
+    browser = describe_browser(request.headers.get("User-Agent", ""))
+    address, now = client_address(request.remote_addr), now_ms()
+    entry = Session(secrets.token_urlsafe(16), now, browser, now, address)
+    by = Authority(get_storage(), Actor(user.id))
+    if not accounts.start_session(by, user, entry, kept_hash, new_hash is not None, replaced):
+        return False
+    unsent.drop_of_others(user.id)
+    kept = {name: session[name] for name in (BROWSER, "unsent") if name in session}
+    session.clear()
+    session.update(kept, user=user.id, id=entry.id)
+    if amr:
+        session["amr"] = amr
+    session.permanent = True
+    note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
+    return True
+
+
+def end_session() -> None:
+    """Sign this browser out; its cookie is removed even if the record cannot be written."""
+    user_id, ended = session.get("user"), session.get("id")
+    session.clear()
+    if user_id is None:
+        return
+    try:
+        accounts.sign_out(Authority(get_storage(), Actor(user_id)), user_id, ended)
+    except NotAllowed:
+        pass  # a suspension has ended all sessions
+    except StorageError as error:  # also a damaged or deleted record
+        current_app.logger.warning("session of user %d not removed: %s", user_id, error)
+
+
+def describe_browser(user_agent: str) -> str:
+    """Return words for a browser that its player recognises: "Firefox on Linux"."""
+    browser = next((mark for mark in BROWSERS if mark in user_agent), "a browser")
+    system = next((mark for mark in SYSTEMS if mark in user_agent), "an unknown system")
+    return f"{NAMES.get(browser, browser)} on {NAMES.get(system, system)}"

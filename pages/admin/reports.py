@@ -1,0 +1,44 @@
+"""The page of one report, for moderators."""
+
+from flask import Blueprint, abort, request
+from werkzeug.wrappers import Response
+
+from identity.acts import reports as report_acts
+from identity.acts.reports import shown_to
+from identity.http.context import get_storage
+from model.kinds import REPORTS
+from model.records import Client, User
+from pages.admin.desk import render_desk
+from pages.community.reports import address_of
+from pages.kit.actors import authority_of, require_moderator
+from pages.kit.forms import form_view, redirect_with_notice
+
+OTHERS_SHOWN = 10  # newest reports about the same player or app
+
+admin_reports = Blueprint("admin_reports", __name__)
+
+
+def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
+    """Return the page of one report, with the newest others about the same subject."""
+    store, kept = get_storage(), get_storage().records(REPORTS)
+    [shown] = shown_to(store, player, [kept.read(report_id)]) or abort(404)
+    subject_id = shown.report.about.partition(":")[2]
+    index = "client" if isinstance(shown.subject, Client) else "user"
+    newest = kept.page(index, subject_id, at_most=OTHERS_SHOWN + 1, newest_first=True)
+    others = [each for each in newest if each.id != report_id][:OTHERS_SHOWN]
+    values = {"shown": shown, "others": shown_to(store, player, others), "problems": problems}
+    values["address"] = address_of(shown.report.about) if shown.subject else ""
+    return render_desk("admin_report.html", player, **values, typed=request.form.get("answer", ""))
+
+
+@admin_reports.get("/admin/reports/<report_id>")
+def show_report(report_id: str) -> str:
+    return report_page(require_moderator(), report_id, {})
+
+
+@admin_reports.post("/admin/reports/<report_id>")
+@form_view(lambda report_id: (require_moderator(), report_id), report_page, stamped=True)
+def answer_report(player: User, report_id: str) -> Response:
+    """Close the report, with an `answer` for other moderators."""
+    report_acts.answer(authority_of(player), report_id, request.form.get("answer", "").strip())
+    return redirect_with_notice("Report closed.", "/admin")

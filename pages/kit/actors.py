@@ -1,0 +1,31 @@
+"""Who acts on a page: the signed-in player, and what they may do."""
+
+from flask import abort, request
+
+from identity.access.sessions import require_player
+from identity.acts.actors import Actor, Authority
+from identity.acts.rights import may_administer
+from identity.http.context import get_storage
+from identity.http.limits import client_address
+from model.records import MODERATOR, User
+
+
+def require_moderator() -> User:
+    """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
+    player = require_player()
+    if player.mod_level < MODERATOR:
+        abort(403, "Only moderators can do this.")
+    return player
+
+
+def require_administrator() -> User:
+    """Return the signed-in player, an administrator. Raises Forbidden."""
+    player = require_player()
+    if not may_administer(player):
+        abort(403, "Only administrators can do this.")
+    return player
+
+
+def authority_of(player: User) -> Authority:
+    """Return what a player may do, from the address of this request."""
+    return Authority(get_storage(), Actor(player.id, client_address(request.remote_addr)))

@@ -393,11 +393,11 @@ def withdrawn_consent(play: Play) -> bool:
     ),
     (
         "identity/acts/accounts.py",
-        """            user.suspension, user.sessions = new, []
-            for grant in user.grants.values():
-                grant.end_tokens()
+        """        user.suspension, user.sessions = new, []
+        for grant in user.grants.values():
+            grant.end_tokens()
 """,
-        "            user.suspension, user.sessions = new, []\n",
+        "        user.suspension, user.sessions = new, []\n",
     ),
 )
 def suspended_player(play: Play) -> bool:

@@ -692,8 +692,8 @@ def test_each_page_has_the_tabs_and_shows_its_own_problems(adas_browser, ada, bo
 
 
 def test_signed_out_request_redirects_to_sign_in(app, browser):
-    rules = [each for each in app.url_map.iter_rules() if each.endpoint.startswith("account.")]
-    forms = {each.rule for each in rules if "POST" in each.methods}
+    rules = [each for each in app.url_map.iter_rules() if "POST" in each.methods]
+    forms = {each.rule for each in rules if each.endpoint.startswith(("account.", "security."))}
     assert len(forms) == 10
     answers = {path: (browser.post(path), "/account") for path in forms}
     pages = ("/account/security", "/account/apps", "/account/data", "/account/export")

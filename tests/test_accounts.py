@@ -352,7 +352,7 @@ def test_act_that_cannot_be_logged_changes_nothing(
     fields = {"name": "Chess", "redirect_uris": []}
     refused["client add"] = functools.partial(apps.register_client, command, None, **fields)
     refused["invite"] = functools.partial(invitations.create, Authority(storage, COMMAND), 7)
-    refused["key drop-old"] = functools.partial(command.rotate_keys, drop_old=True)
+    refused["key drop-old"] = functools.partial(rotate_keys, command, drop_old=True)
     faults.refuse_saves("audit")
     before = faults.stored()
     for act, do in refused.items():

@@ -254,7 +254,7 @@ def show_consent_page(
     bound = {"session": session["id"], "shown": now_ms()}
     signed = serializer("consent").dumps({**asdict(auth_request), **bound})
     page = render_consent_page(
-        "consent.html",
+        "grant/consent.html",
         player,
         client,
         auth_request.scope,
@@ -368,7 +368,7 @@ def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
         parameters["iss"] = base_url()
     if response_mode == WEB_MESSAGE:
         player, origin = signed_in_player(), origin_of(redirect_uri)
-        return render_page("web_message.html", player, origin=origin, response=parameters)
+        return render_page("grant/web_message.html", player, origin=origin, response=parameters)
     address = add_to_query(redirect_uri, parameters)
     # 303, never 307: a browser would post the player's form to the client (RFC 9700 4.12).
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
@@ -594,7 +594,7 @@ def play(client_id: str) -> tuple:
     """Show a game in a frame. It asks the page who is playing, and static/play.js answers."""
     player, client = signed_in_player(), require_game(client_id)
     page = render_page(
-        "play.html",
+        "grant/play.html",
         player,
         preview_of_game(client),
         client=client,

@@ -19,7 +19,7 @@ from model.addresses import ascii_email
 def read_template() -> Template:
     """Return the template of letters; read early, because after an upgrade it is another one."""
     loader = FileSystemLoader(f"{RESOURCES}/templates")
-    return Environment(loader=loader, autoescape=True).get_template("letter.html")
+    return Environment(loader=loader, autoescape=True).get_template("messages/letter.html")
 
 
 def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:

@@ -46,7 +46,7 @@ def account_page(player: User, problems: dict[str, dict[str, str]]) -> str:
     # The form of a picture has no values to keep, and cannot be read if it is too large.
     typed = MultiDict() if "picture" in problems else request.form
     return render_page(
-        "account.html",
+        "account/profile.html",
         player,
         name=typed.get("name", player.name),
         bio=typed.get("bio", player.bio),
@@ -136,7 +136,7 @@ def show_apps() -> str:
     """Show the apps that the player allowed."""
     player = require_player()
     return render_page(
-        "account_apps.html",
+        "account/apps.html",
         player,
         apps=[describe_app(client_id, grant) for client_id, grant in player.consents.items()],
         notice=forms.pop_notice(),
@@ -194,7 +194,7 @@ def show_data() -> tuple:
 def data_page(player: User, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the page of the player's data, with problems of its form, and its headers."""
     shown = {"problems": problems, "notice": forms.pop_notice(), **confirmation_of(player)}
-    page = render_page("account_data.html", player, **shown)
+    page = render_page("account/data.html", player, **shown)
     return page, security_policy(connects=True) if shown["confirms"] else {}
 
 

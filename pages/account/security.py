@@ -42,7 +42,7 @@ def security_page(
     """
     card = passkey_card(player, codes)
     page = render_page(
-        "account_security.html",
+        "account/security.html",
         player,
         browsers=[
             {

@@ -40,7 +40,7 @@ def show_apps() -> str:
     else:
         apps, more = apps_after(*found.groups() if found else (None, None))
     return render_desk(
-        "admin_apps.html",
+        "admin/apps.html",
         viewer,
         rows=[(app, name_owner(get_storage(), app), format_hours_ago(app.used)) for app in apps],
         next=more,

@@ -34,7 +34,7 @@ def chat_page(player: User, problems: dict[str, str], key: str | None = None) ->
     is_typed = "format" in form and not key
     waiting = store.records(OUTBOX).page("queue", queue_of(CHAT), at_most=SHOWN)
     return render_desk(
-        "chat.html",
+        "admin/chat.html",
         player,
         webhook=webhook,
         host=webhook and urlsplit(webhook.url).hostname,

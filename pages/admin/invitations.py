@@ -36,7 +36,7 @@ def invitations_page(player: User, problems: dict[str, str], secret: str | None 
     found = kept.page("list", "all", after, INVITES_SHOWN + 1, newest_first=True)
     page = found[:INVITES_SHOWN]
     return render_desk(
-        "invitations.html",
+        "admin/invitations.html",
         player,
         rows=describe(page),
         next=page[-1].id if len(found) > INVITES_SHOWN else None,

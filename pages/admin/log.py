@@ -65,7 +65,7 @@ def show_log() -> str:
     if not problems:
         found, older = lines_before(before, Wanted(player, GROUPS.get(act, ())))
     return render_desk(
-        "log.html",
+        "admin/log.html",
         viewer,
         days=[(day, list(each)) for day, each in itertools.groupby(describe(found), DAY_OF)],
         older=older,

@@ -45,7 +45,7 @@ def look_page(player: User, problems: dict[str, str]) -> str:
     except InvalidField:
         accent = kept.accent
     return render_desk(
-        "look.html",
+        "admin/look.html",
         player,
         kept=kept,
         seen=form.get("seen", kept.changed),

@@ -41,7 +41,7 @@ def show_overview() -> Response | str:
     is_first = not (before or after)
     games = waiting_games() if is_first else []
     return render_desk(
-        "admin.html",
+        "admin/overview.html",
         player,
         rows=rows,
         **keys,

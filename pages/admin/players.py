@@ -48,7 +48,7 @@ def show_players() -> str:
     if not refusal and (not part or can_be_key("name", part)):
         found, next_place = players_after(chosen, part, after)
     return render_desk(
-        "admin_players.html",
+        "admin/players.html",
         viewer,
         rows=describe(viewer, found),
         lists=LISTS,

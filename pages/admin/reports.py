@@ -28,7 +28,7 @@ def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
     others = [each for each in newest if each.id != report_id][:OTHERS_SHOWN]
     values = {"shown": shown, "others": shown_to(store, player, others), "problems": problems}
     values["address"] = address_of(shown.report.about) if shown.subject else ""
-    return render_desk("admin_report.html", player, **values, typed=request.form.get("answer", ""))
+    return render_desk("admin/report.html", player, **values, typed=request.form.get("answer", ""))
 
 
 @admin_reports.get("/admin/reports/<report_id>")

@@ -87,7 +87,7 @@ def home_page(problems: dict[str, str]) -> str:
     playing = get_storage().playing.now()
     welcome = welcome_of(read_look(get_storage()))
     return render_page(
-        "home.html",
+        "community/home.html",
         player,
         Preview(config["SITE_NAME"], welcome or config["SITE_NAME"], address="/"),
         welcome=welcome,
@@ -199,7 +199,7 @@ def show_game(client_id: str) -> str:
         "notice": pop_notice(),
         "moderates": player is not None and may_list(player),
     }
-    return render_page("game.html", player, preview_of_game(game), game=game, **shown)
+    return render_page("community/game.html", player, preview_of_game(game), game=game, **shown)
 
 
 # -- the forms of moderators --------------------------------------------------------------------
@@ -260,7 +260,7 @@ def show_signed_in(client_id: str) -> str:
     game, player = require_game(client_id), signed_in_player()
     if player is None:
         abort(redirect_to_sign_in(request.path))
-    return render_page("signed_in.html", player, beside=game)
+    return render_page("grant/signed_in.html", player, beside=game)
 
 
 def find_game_beside(leads_to: str) -> Client | None:

@@ -63,7 +63,7 @@ def show_players() -> str:
     if not prefix or can_be_key("name", prefix):  # no look-up for what no name begins with
         page = players_shown(viewer, prefix)
     return render_page(
-        "players.html",
+        "community/players.html",
         viewer,
         preview,
         search=search,
@@ -188,7 +188,7 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
         if game.id != unseen
     ]
     return render_page(
-        "profile.html",
+        "community/profile.html",
         player,
         preview,
         **shown,

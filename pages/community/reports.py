@@ -41,7 +41,7 @@ def form_page(player: User, subject: User | Client, problems: dict[str, str]) ->
     shown = {"subject": subject, "address": address_of(about(subject)), "earlier": earlier}
     shown["refusal"] = check_subject(player.id, subject)
     shown["problems"] = {} if earlier else problems
-    return render_page("report.html", player, **shown, typed=request.form)
+    return render_page("community/report.html", player, **shown, typed=request.form)
 
 
 @reports.get("/users/<user_id>/report")

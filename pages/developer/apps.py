@@ -70,7 +70,7 @@ def clients_page(player: User, problems: dict[str, str]) -> str:
     is_program = "program" in request.form
     clients, more = clients_shown(player, start_of_page("after"))
     return render_page(
-        "developer.html",
+        "developer/apps.html",
         player,
         clients=[(each, name_owner(get_storage(), each)) for each in clients],
         more=more,
@@ -223,7 +223,7 @@ def client_page(
     # Only then does it matter that an administrator disables the app as well.
     overruled = owner.user is not None and not may_administer(owner.user)
     return render_page(
-        "client.html",
+        "developer/app.html",
         player,
         client=client,
         owner=owner,

@@ -92,7 +92,7 @@ def keys() -> JsonResponse:
 def openapi() -> Response:
     cookie = current_app.config["SESSION_COOKIE_NAME"]
     values = {"base_url": base_url(), "session_cookie": cookie, "openid": is_on()}
-    body = render_template("openapi.json", **values)
+    body = render_template("developer/openapi.json", **values)
     return Response(body, headers=PUBLIC, content_type="application/json")
 
 

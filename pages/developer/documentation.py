@@ -29,7 +29,7 @@ def show_index() -> str:
     """Show links to the pages."""
     summary = "How a game, a forum or a wiki asks this site who a player is."
     preview = Preview("For developers", summary, address=ADDRESS)
-    return render_page("documentation.html", signed_in_player(), preview)
+    return render_page("developer/documentation.html", signed_in_player(), preview)
 
 
 @documentation.get(f"{ADDRESS}/<name>")
@@ -39,7 +39,7 @@ def show_page(name: str) -> str:
         abort(404)
     page = render(name, base_url())
     preview = Preview(page["title"], page["summary"], address=f"{ADDRESS}/{name}")
-    return render_page("documentation_page.html", signed_in_player(), preview, page=page)
+    return render_page("developer/documentation_page.html", signed_in_player(), preview, page=page)
 
 
 @functools.cache

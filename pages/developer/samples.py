@@ -1,7 +1,7 @@
 """Samples for developers: the requests of one client in curl, JavaScript, Python and GDScript.
 
-Each sample is a text template, `templates/sample_*.txt`. It needs no escaping: redirect URIs have
-no quotes, backslashes or spaces (`model.rules.check_redirect_uri`), and client ids are
+Each sample is a text template, `templates/developer/sample_*.txt`. It needs no escaping: redirect
+URIs have no quotes, backslashes or spaces (`model.rules.check_redirect_uri`), and client ids are
 hexadecimal.
 """
 
@@ -62,7 +62,9 @@ def exchange_command(
 ) -> str:
     """Return a curl command that exchanges a code, with placeholders CODE and CLIENT_SECRET."""
     values = {"redirect_uri": redirect_uri, "verifier": verifier}
-    return render_template("sample_exchange.txt", site=base_url(), client=client, **values)
+    return render_template(
+        "developer/sample_exchange.txt", site=base_url(), client=client, **values
+    )
 
 
 def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sample]:
@@ -72,9 +74,11 @@ def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sam
         values = {"redirect_uri": redirect_uri, "scope": scope}
         if not client.public:
             hint = "For Node.js 20 and newer. Run it in a terminal."
-            samples.append(make_sample("JavaScript", hint, "sample_node.txt", client, **values))
+            samples.append(
+                make_sample("JavaScript", hint, "developer/sample_node.txt", client, **values)
+            )
         hint = "For Python 3.9 and newer, with nothing to install. Run it in a terminal."
-        samples.append(make_sample("Python", hint, "sample_python.txt", client, **values))
+        samples.append(make_sample("Python", hint, "developer/sample_python.txt", client, **values))
         samples.append(godot_sample_of(client, scope))
     return samples
 
@@ -90,7 +94,7 @@ def web_page_of(client: Client, redirect_uri: str | None, scope: str) -> Sample:
     else:
         hint = "For a web page. Its address must be a redirect URI of this app."
     values = {"redirect_uri": redirect_uri, "scope": scope}
-    return make_sample("JavaScript", hint, "sample_page.txt", client, **values)
+    return make_sample("JavaScript", hint, "developer/sample_page.txt", client, **values)
 
 
 def godot_sample_of(client: Client, scope: str) -> Sample:
@@ -99,14 +103,14 @@ def godot_sample_of(client: Client, scope: str) -> Sample:
         hint = (
             "For Godot 4, on your game's server. A game that players download can't keep a secret."
         )
-        return make_sample("Godot", hint, "sample_godot_server.txt", client)
+        return make_sample("Godot", hint, "developer/sample_godot_server.txt", client)
     found = filter(None, map(LOOPBACK.fullmatch, client.redirect_uris))
     path = next((each[1] or "" for each in found), None)
     hint = "For Godot 4, on the player's device. Add the script to a node."
     if path is None:
         path = "/callback"
         hint = f"For Godot 4, on the player's device. It needs the redirect URI {ANY_LOOPBACK}."
-    return make_sample("Godot", hint, "sample_godot.txt", client, scope=scope, path=path)
+    return make_sample("Godot", hint, "developer/sample_godot.txt", client, scope=scope, path=path)
 
 
 def make_sample(language: str, hint: str, template: str, client: Client, **values) -> Sample:

@@ -147,7 +147,7 @@ def show_page(
         redirect_uri = next(iter(client.redirect_uris), None)
     has_code_grant = bool(client.redirect_uris or client.game_url) or not client.device
     return render_page(
-        "try.html",
+        "developer/tester.html",
         player,
         client=client,
         trial=trial,

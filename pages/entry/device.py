@@ -58,7 +58,7 @@ def form_page(player: User, problems: dict[str, str]) -> str:
     user_code = flow.parse_user_code(typed)
     shown = flow.show_user_code(user_code) if user_code else typed
     notice = forms.pop_notice()
-    return render_page("device.html", player, typed=shown, notice=notice, problems=problems)
+    return render_page("entry/device.html", player, typed=shown, notice=notice, problems=problems)
 
 
 device_form = forms.form_view(lambda: (require_player(),), form_page)
@@ -109,7 +109,7 @@ def decision_page(
     """Return the page that asks the player; its request is signed for this session."""
     signed = serializer("device decision").dumps([user_code, session["id"], now_ms()])
     return render_consent_page(
-        "device_consent.html",
+        "entry/device_consent.html",
         player,
         client,
         asked.scope,

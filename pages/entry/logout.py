@@ -117,7 +117,7 @@ def logout_page(
     uri, client = logout_request.uri, logout_request.client
     is_mistaken = client is not None and logout_request.received != uri
     page = render_page(
-        "logout.html",
+        "entry/logout.html",
         player,
         asked=logout_request,
         destination=destination_of(uri),

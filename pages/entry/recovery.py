@@ -58,7 +58,7 @@ def recovery_page(problems: dict[str, str]) -> str:
     asked = None if is_asking else find_asked(PASSWORD)
     leads_to = next_address()
     return render_page(
-        "recover.html",
+        "entry/recover.html",
         None,
         asked=asked,
         mail=mail_is_on(),
@@ -115,7 +115,7 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
     if found and found.user.suspended:
         refusal = forms.describe_own_suspension(found.user.suspension)
     return render_page(
-        "new_password.html",
+        "entry/new_password.html",
         None,
         refusal=refusal,
         user_name=found.user.name if found else "",
@@ -197,7 +197,7 @@ def confirmation_page(link: str, problems: dict[str, str]) -> str:
     found = find_link(get_storage(), CONFIRMATION, link) if link else None
     player = signed_in_player()
     return render_page(
-        "confirm.html",
+        "entry/confirm.html",
         player,
         link=link,
         email=found.user.email if found else None,

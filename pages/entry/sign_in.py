@@ -53,7 +53,7 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
     shown["beside"] = find_game_beside(leads_to)
     shown["passkeys"] = own_rp_id() is not None
     return render_guest_page(
-        "sign_in.html", leads_to, shown["passkeys"], **shown, problem=problem, notice=notice
+        "entry/sign_in.html", leads_to, shown["passkeys"], **shown, problem=problem, notice=notice
     )
 
 

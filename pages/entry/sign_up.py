@@ -56,7 +56,7 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
     found = get_storage().invites.find_unused(invite)
     refusal = refusal_of_sign_up(invite, first=False) or (None if found else UNKNOWN_INVITE)
     return render_page(
-        "invitation.html",
+        "admin/invitation.html",
         player,
         refusal=refusal,
         until=found and format_time(found.ends, DATE_AND_TIME),
@@ -73,7 +73,7 @@ def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tu
     if asks_invite and invite:
         problems = {"invite": refusal}
     return render_guest_page(
-        "sign_up.html",
+        "entry/sign_up.html",
         leads_to,
         refusal=refusal,
         asks_invite=asks_invite,

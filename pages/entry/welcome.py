@@ -46,7 +46,7 @@ def show_welcome() -> str:
         return step_page("picture", player, leads_to, {})
     client = find_waiting_app(leads_to)
     return render_page(
-        "welcome_back.html",
+        "entry/welcome_back.html",
         player,
         client=client,
         owner=client and name_owner(get_storage(), client),
@@ -76,7 +76,7 @@ def show_step(step: str) -> Response | str:
 def step_page(step: str, player: User, leads_to: str, problems: dict[str, str]) -> str:
     """Return the page of a step, with the problems of its form."""
     return render_page(
-        "welcome.html",
+        "entry/welcome.html",
         player,
         step=step,
         steps=steps_of(player, leads_to),

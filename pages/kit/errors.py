@@ -61,7 +61,7 @@ def render_error_page(error: HTTPException, **more: str | list[str]) -> Response
     response = error.get_response()
     problem = error.description if has_own_text else usual_problem
     player = shown_player(error)
-    response.data = render_page("error.html", player, title=title, problem=problem, **more)
+    response.data = render_page("kit/error.html", player, title=title, problem=problem, **more)
     return response
 
 

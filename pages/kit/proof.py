@@ -111,7 +111,7 @@ def show_proof_page(missing: ProofMissing) -> Response:
     fields = [each for each in request.form.items(multi=True) if each[0] not in OF_THE_PAGE]
     has_passkey = rp_id is not None and bool(passkeys_of(get_storage(), player.id, rp_id))
     page = render_page(
-        "proof.html",
+        "kit/proof.html",
         player,
         address=request.path,
         fields=fields,

@@ -18,4 +18,4 @@ def show_unsent() -> Response | str:
     if form is None:
         return redirect("/account", 303)
     texts = [text for name, text in form.fields if name in kept.TEXTS and text]
-    return render_page("unsent.html", player, form=form, texts=texts)
+    return render_page("kit/unsent.html", player, form=form, texts=texts)

@@ -6,6 +6,7 @@ ruff finds private names that are used outside of their class.
 
 import ast
 import graphlib
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,8 @@ def test_each_contract_of_imports_finds_a_wrong_import(tmp_path: Path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for module, line in (
         ("identity/http/signing.py", "import pages.community.games"),
+        ("pages/kit/forms.py", "import pages.admin.desk"),
+        ("identity/acts/apps.py", "def f():\n    import identity.access.links"),
         ("commands/players.py", "def f():\n    import identity_server"),
         ("pages/community/games.py", "if x:\n    from serving import access_log"),
         ("model/rules.py", "from werkzeug.security import x"),
@@ -74,6 +77,16 @@ def test_no_imports_form_a_circle():
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     imports = {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError
+
+
+def test_each_package_names_its_modules():
+    """A stranger finds the module by the docstring of its package."""
+    for init in (each for each in MODULES if each.endswith("__init__.py")):
+        folder = (ROOT / init).parent
+        parts = {each.name.removesuffix(".py") for each in folder.glob("[a-z]*.py")}
+        parts |= {each.parent.name for each in folder.glob("*/__init__.py")}
+        named = re.findall(r"`(\w+)(?:\.\w+)?`", ast.get_docstring(MODULES[init]))
+        assert parts <= set(named), init
 
 
 def imported_names(tree: ast.Module) -> list[str]:

@@ -1,4 +1,18 @@
-"""The storage contract kept as JSON files on disk; docs/reading.md lists the modules."""
+"""The storage contract kept as JSON files on disk; docs/storage.md shows the folders.
+
+- `backend`: the parts of the contract; `layout`: the paths of all files, and the locks
+- `disk`: durable writes, locks and reading
+- `record_files`: the records of any kind; `users`: what players and invitations need besides
+- `entries`: which record has a name, which records have an owner; `added_keys`: entries for keys
+  that are new in this version; `key_list`: all names in their order; `entry_writer`: a process that
+  writes the entries of a restore
+- `codes`, `attempts`, `playing`: what expires, in `windows`: a folder for each quarter of an hour
+- `keys`: the signing keys; `audit`: the audit log; `pictures`: those that were uploaded
+- `leads`: which process sends the messages
+- `check`, `check_records`, `problems`: finding and repairing damaged files; `advice`: what looks
+  wrong with the folders and the disk
+- `snapshot`, `load`: one state of all files for a backup; writing all files for a restore
+"""
 
 from collections.abc import Iterator
 

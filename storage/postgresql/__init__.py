@@ -1,8 +1,17 @@
-"""The storage contract on PostgreSQL, for several machines; docs/reading.md lists the modules.
+"""The storage contract on PostgreSQL, for several machines.
 
 All machines use one primary server; with a synchronous standby, what was saved survives the loss of
 the primary. Users and clients are read anew each time, so a change holds at the next request to any
 machine.
+
+- `backend`: the parts of the contract; `schema`: the tables, and the version of their layout
+- `connections`: statements and transactions, with a time limit each; `watchdog`: a circuit breaker
+- `record_table`: the records of any kind, with a column for each of their keys; `users`: what
+  players and invitations need besides
+- `codes`, `attempts`, `playing`: what expires
+- `keys`: the signing keys; `audit`: the audit log; `pictures`: those that were uploaded
+- `check`: finding and repairing rows; `advice`: what looks wrong with the database's settings
+- `snapshot`, `load`: one state of all tables for a backup or a copy; filling an empty database
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """What the commands share; `identity_admin` is the program that they are part of.
 
 Each module has the commands of one subject: `running` (serve, settings), `players` (user, flair,
-audit), `clients`, `invites`, `mail`, `stats`, `archives` (backup, restore, export, import), `upkeep`
-(check, rotate-key) and `demo`. `printing` shows records as columns or JSON, `nightly` keeps some of
-the nightly archives, and `address` finds the address of the running server for links.
+audit), `clients`, `invites`, `mail`, `stats`, `archives` (backup, restore, export, import),
+`upkeep` (check, rotate-key) and `demo`. `printing` shows records as columns or JSON, `nightly`
+keeps some of the nightly archives, and `address` finds the running server's address for links.
 """
 
 import contextlib

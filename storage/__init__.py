@@ -5,9 +5,9 @@ since 1970 UTC unless a name says otherwise.
 
 Begin with `contract`: what every backend does, a class for each part. `repositories` is the part
 that keeps the records of any kind, with what follows for clients, invitations and handles, and
-`users` what follows for players. `flat_files` and `postgresql` are the backends, and `whole` is what
-is done with a whole installation: backup, restore, copy, export and import. `maintenance` has the
-terms of such work, `audit_lines` the lines of the audit log, and `files` durable files.
+`users` what follows for players. `flat_files` and `postgresql` are the backends, and `whole` is
+what is done with a whole installation: backup, restore, copy, export and import. `maintenance` has
+the terms of such work, `audit_lines` the lines of the audit log, and `files` durable files.
 """
 
 import importlib

@@ -23,7 +23,7 @@ CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 DOCUMENTATION = ("docs/games.md", "docs/grant.md")
 RESOURCES = ["docs/apps", "docs/engines", "examples", "static", "templates"]
-FOLDERS = ["commands", "identity", "pages", "serving", "storage", *RESOURCES]
+FOLDERS = ["commands", "identity", "images", "model", "pages", "serving", "storage", *RESOURCES]
 PIP_TIMEOUT = 300  # seconds
 
 

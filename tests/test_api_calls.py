@@ -1,12 +1,9 @@
-"""What the four API calls have in common: headers, methods, CORS, damaged records and odd bytes.
-
-`CheckedClient` checks that each error is JSON with one message, and `ComparingFastPath` that
-Flask gives the same response as the fast path.
-"""
+"""What the four API calls have in common: headers, methods, CORS, damaged records and odd bytes."""
 
 from collections.abc import Callable
 
 import pytest
+from forms import signed_in
 
 TOKEN, WHOIS = "/api/oauth/token", "/api/oauth/whois"
 INFO, BATCH = "/api/users/info", "/api/users/batch"
@@ -20,8 +17,7 @@ def issue_requests(program, open_browser) -> Callable:
     """A function that returns a valid request to each API call about a player, by its path."""
 
     def issue_requests(user) -> dict[str, dict]:
-        browser = open_browser()
-        browser.sign_in(user.name)
+        browser = signed_in(open_browser(), user.name)
         token = program.token_for(browser.allow(program))
         form = {"grant_type": "authorization_code", "code": browser.allow(program)}
         form |= {"client_id": program.id, "client_secret": program.secret}

@@ -1,7 +1,4 @@
-"""Backup and restore: `storage.whole.archive`, with the snapshot and the load of flat files.
-
-The contract has what each backend does for them (`Storage.snapshot` and `Storage.load`).
-"""
+"""Backup and restore: `storage.whole.archive`, with the snapshot and the load of flat files."""
 
 import contextlib
 import gzip
@@ -64,13 +61,11 @@ def empty(tmp_path) -> Site:
 
 @pytest.fixture
 def path(tmp_path) -> Path:
-    """The path of the archive to write."""
     return tmp_path / "backup.tar.gz"
 
 
 @pytest.fixture
 def archive(prepared, path, unsynced) -> Path:
-    """A valid archive of `site`."""
     return Path(shutil.copy(prepared / path.name, path))
 
 
@@ -338,9 +333,6 @@ def test_backup_ended_by_a_signal_leaves_no_files(site, path, subtests):
     assert path.exists()
 
 
-# -- restore -----------------------------------------------------------------------------------
-
-
 def test_restore_keeps_both_audit_logs_and_adds_a_line(site, archive, empty):
     empty.open().audit.write("invite", by="command", days=1)
     before = site.acts()
@@ -387,12 +379,10 @@ def replace(pattern: str, copies: Callable[[str, bytes], list]) -> Change:
 
 
 def put(pattern: str, content: bytes) -> Change:
-    """Replace the content of a file."""
     return replace(pattern, lambda name, _: [member(name, content)])
 
 
 def edit(pattern: str, /, **values) -> Change:
-    """Change fields of a record."""
 
     def edited(name: str, content: bytes) -> list:
         return [member(name, json.dumps(json.loads(content) | values).encode())]
@@ -420,7 +410,6 @@ def add(*new: tuple[tarfile.TarInfo, bytes], before: str = "audit.log") -> Chang
 
 
 def add_zoe(name: str = "users/900.json", **values) -> Change:
-    """Add a valid player in the right place, with these header fields."""
     zoe = header(name, **{"size": len(ZOE)} | values), ZOE[: values.get("size")]
     return add(zoe, before="deleted/3")
 

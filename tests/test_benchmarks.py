@@ -97,16 +97,19 @@ def test_pages_show_the_saved_results(subtests):
             assert path.read_text(encoding="utf-8") == text
 
 
+def measure(*arguments: str) -> str:
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.load
 def test_benchmarks_run(tmp_path):
     """One short round of everything; its speeds are not looked at."""
     file = tmp_path / "results.json"
-    command = [sys.executable, "-m", "benchmarks", "--users=20", "--rounds=1", "--seconds=0.05"]
-    done = subprocess.run(
-        [*command, f"--save={file}"], cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "NOT 200" not in done.stdout
+    printed = measure("benchmarks", "--users=20", "--rounds=1", "--seconds=0.05", f"--save={file}")
+    assert "NOT 200" not in printed
     results = json.loads(file.read_text(encoding="utf-8"))["servers"]
     assert {row["server"] for row in results["rows"]} == {"gunicorn", "granian"}
     tails = {(row["server"], row["connections"], row["sign_ins"] > 0) for row in results["tails"]}
@@ -116,15 +119,8 @@ def test_benchmarks_run(tmp_path):
 @pytest.mark.load
 def test_pages_are_measured(tmp_path):
     file = tmp_path / "results.json"
-    command = [sys.executable, "-m", "benchmarks.pages", "--few=210", "--players=220", "--games=2"]
-    done = subprocess.run(
-        [*command, "--rounds=1", f"--save={file}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    sizes = ["--few=210", "--players=220", "--games=2", "--rounds=1"]
+    measure("benchmarks.pages", *sizes, f"--save={file}")
     labels = {each["label"] for each in json.loads(file.read_text())["pages on files"]["targets"]}
     assert {"home, guest", "players, after a sign-up", "profile, player"} < labels
 
@@ -134,9 +130,7 @@ def test_pages_are_measured(tmp_path):
 def test_growth_is_measured(tmp_path):
     file = tmp_path / "results.json"
     sizes = ["--players=200", "--clients=120", "--lines=200", "--sign-ups=8", "--rounds=1"]
-    command = [sys.executable, "-m", "benchmarks.growth", *sizes, f"--save={file}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    measure("benchmarks.growth", *sizes, f"--save={file}")
     labels = {each["label"] for each in json.loads(file.read_text())["growth"]["targets"]}
     assert {"suspension, 200 players", "sign-ups a second, 8 at once"} < labels
     backends = ("check of PostgreSQL, 200 players", "copy of flat files, 200 players")

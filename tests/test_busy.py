@@ -3,9 +3,9 @@
 import io
 import threading
 
+import forms
 import pytest
-from forms import ANOTHER, PASSWORD, from_address, problems_of, sign_up
-from PIL import Image
+from forms import PASSWORD, change_email, from_address, problems_of, sign_up, upload
 from waiting import PATIENCE, wait_until
 from werkzeug.security import generate_password_hash
 
@@ -19,71 +19,42 @@ NOT_SAVED = "Nothing was saved. Try again in a moment."
 
 
 def remove_places(monkeypatch) -> None:
-    """Leave no place for passwords and pictures."""
     for name in ("password_limit", "picture_limit"):
         monkeypatch.setattr(limits, name, ConcurrencyLimit(0, 0))
 
 
-def upload(browser):
-    """Submit the picture form."""
-    content = io.BytesIO()
-    Image.new("RGB", (40, 30)).save(content, "PNG")
-    content.seek(0)
-    return browser.post("/account/picture", data={"picture": (content, "me.png")})
-
-
-def change_password(browser):
-    """Submit the password form with the correct password."""
-    data = {"current_password": PASSWORD, "new_password": ANOTHER}
-    return browser.post("/account/password", data=data)
-
-
-def change_email(browser):
-    """Submit the email form with the correct password."""
-    data = {"email": "new@example.org", "current_password": PASSWORD}
-    return browser.post("/account/email", data=data)
-
-
 def delete(browser, password: str = PASSWORD):
-    """Submit the account deletion form."""
     return browser.post("/account/delete", data={"password": password})
 
 
 def set_by_link(browser):
     """Submit the form of a sign-in link for the first player."""
     store = browser.application.extensions["storage"]
-    link = issue_sign_in_link(store, "", store.users.read(1)).partition("#")[2]
-    return browser.post("/recover/password", data={"link": link, "new_password": ANOTHER})
+    return forms.set_by_link(browser, issue_sign_in_link(store, "", store.users.read(1)))
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    """Refuse a second request of one holder at once."""
     monkeypatch.setattr(limits, "TURN_TIMEOUT", 0)
 
 
 @pytest.fixture
 def app(make_app):
-    """An app with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
 @pytest.fixture
 def bobs_browser(open_browser, bob):
     """A browser at another address, in which Bob is signed in."""
-    browser = from_address(open_browser(), "192.0.2.1")
-    browser.sign_in("Bob")
-    return browser
+    return forms.signed_in(from_address(open_browser(), "192.0.2.1"), "Bob")
 
-
-# -- forms ----------------------------------------------------------------------------------------
 
 # The id of each form's error at the concurrency limit, and of its error after a failed write
 ERROR_FIELDS = {
     sign_up: ("form", "form"),
     set_by_link: ("form", "form"),
     change_email: ("email-password", "email-form"),
-    change_password: ("password-password", "password-form"),
+    forms.change_password: ("password-password", "password-form"),
     delete: ("delete-password", "delete-form"),
     upload: ("picture-form", "picture-form"),
 }
@@ -91,9 +62,7 @@ SLOW = {upload: [pytest.mark.live]}
 
 
 @pytest.mark.parametrize("send", [pytest.param(e, marks=SLOW.get(e, ())) for e in ERROR_FIELDS])
-def test_refused_form_is_503_and_can_be_sent_again(
-    store, adas_browser, ada, faults, monkeypatch, send
-):
+def test_refused_form_is_503_and_sent_again(store, adas_browser, ada, faults, monkeypatch, send):
     busy_field, unsaved_field = ERROR_FIELDS[send]
     before, pictures = store.users.read(ada.id), faults.stored("pictures")
     with monkeypatch.context() as context:
@@ -137,11 +106,8 @@ def test_attempt_over_a_rate_limit_needs_no_place(adas_browser, open_browser, ad
     assert [guest.sign_in().status_code, delete(adas_browser).status_code] == [429, 429]
 
 
-# -- holders of places ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("held", ["127.0.0.1", "player 1"])
-@pytest.mark.parametrize("send", [upload, change_email, change_password, delete])
+@pytest.mark.parametrize("send", [upload, change_email, forms.change_password, delete])
 def test_player_and_address_have_one_place_at_a_time(adas_browser, bobs_browser, ada, held, send):
     """One member cannot keep others from signing in."""
     places = limits.password_limit.place({held: 1}), limits.picture_limit.place({held: 1})
@@ -163,8 +129,8 @@ def test_guest_who_types_a_name_does_not_hold_its_place(adas_browser, open_brows
 def test_link_and_rehash_hold_the_place_of_the_player(store, browser, ada):
     with limits.password_limit.place({"player 1": 1}):
         assert set_by_link(browser).status_code == 503
-        with store.users.edit(ada.id) as user:
-            user.password_hash = generate_password_hash(PASSWORD, "pbkdf2:sha256:2")
+        legacy = generate_password_hash(PASSWORD, "pbkdf2:sha256:2")
+        forms.edit(store.users, ada.id, password_hash=legacy)
         assert browser.sign_in().status_code == 503
     assert browser.sign_in().status_code == 303
 
@@ -182,9 +148,6 @@ def test_ipv6_48_bit_network_holds_two_places(open_browser, ada, monkeypatch):
         with limit.place(second):
             assert sign_in_from("2001:db8::") == 503
         assert sign_in_from("2001:db8:1::1") == 303
-
-
-# -- the concurrency limit ------------------------------------------------------------------------
 
 
 class Worker:

@@ -1,8 +1,4 @@
-"""The `identity-server` command.
-
-Most tests call it in their own process. Tests with the marker `live` start the installed command:
-they test exit statuses, standard streams, terminals and serving.
-"""
+"""The `identity-server` command, called in this process, but for tests with the marker `live`."""
 
 import contextlib
 import functools
@@ -144,7 +140,6 @@ class Installation:
         return self.record("client", "add", name, "--redirect-uri", CALLBACK)
 
     def audit_log(self) -> list[dict]:
-        """Return the lines of the audit log."""
         return list(self.open().audit.read())
 
 
@@ -210,16 +205,18 @@ def test_unwritable_output_is_reported_in_one_line(installation, subtests):
     # One command ends in the option parser, one with sys.exit, and one returns.
     for command in ("--help", "user list --json", "settings"):
         with subtests.test(command), open("/dev/full", "wb") as full:
-            done = installation.run_process(
-                *command.split(), stdout=full, env=environment, status=1
-            )
+            options = {"stdout": full, "env": environment, "status": 1}
+            done = installation.run_process(*command.split(), **options)
             assert done.stderr == "Error: the disk refused: No space left on device\n"
 
 
-def test_unknown_setting_is_refused_by_name(installation):
+def test_unknown_or_invalid_setting_is_refused_by_name(installation):
     for command in ("settings", "user list", "client list", "serve"):
-        refusal = installation.refusal(*command.split(), IDENTITY_SITENAME="Games")
-        assert "IDENTITY_SITENAME" in refusal
+        for name, value in (
+            ("IDENTITY_SITENAME", "Games"),
+            ("IDENTITY_BASE_URL", "id.example.org"),
+        ):
+            assert name in installation.refusal(*command.split(), **{name: value})
 
 
 def test_settings_prints_each_value_and_its_source(installation):
@@ -247,13 +244,8 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
     assert (added["email"], added["suspended"]) == ("ada@example.org", False)
-    more = {
-        "emailVerified": False,
-        "lastSignIn": None,
-        "invitedBy": None,
-        "reports": 0,
-        "notes": [],
-    }
+    more = {"emailVerified": False, "reports": 0, "notes": []}
+    more |= dict.fromkeys(("lastSignIn", "invitedBy"))
     assert empty.record("user", "show", "ADA") == added | more
     assert empty.record("user", "show", "Ada@Example.org") == added | more
     assert empty.record("user", "list") == [added]
@@ -308,9 +300,11 @@ def test_invalid_user_field_is_refused_in_one_line(installation, subtests):
             assert name == "ADA" or installation.refusal("user", "show", name)
 
 
-def test_unknown_player_is_refused_for_any_name(installation):
+def test_unknown_player_or_client_is_refused(installation):
     for name in ("nobody", "", "../1", b"\xff", "x" * 5000):
         assert installation.refusal("user", "show", name).startswith("there is no player")
+    for verb in ("show", "new-secret", "disable", "enable", "delete"):
+        assert installation.refusal("client", verb, "../users/1") == "there is no such client"
 
 
 def test_user_set_changes_only_the_given_fields(installation):
@@ -363,7 +357,7 @@ def test_pasted_ids(installation):
 
 def test_public_client_has_no_secret_and_stays_public(installation):
     options = ("--redirect-uri", "org.example.go:/callback", "--public")
-    added = json.loads(installation.run("client", "add", "Go", *options, "--json").stdout)
+    added = installation.record("client", "add", "Go", *options)
     assert set(added) == CLIENT_FIELDS and added["public"] is True
     refusal = installation.refusal("client", "new-secret", added["client_id"])
     assert refusal == "client_secret: A public app has no secret."
@@ -371,17 +365,14 @@ def test_public_client_has_no_secret_and_stays_public(installation):
 
 
 def test_public_client_for_devices_needs_no_redirect_uri(installation):
-    added = json.loads(
-        installation.run("client", "add", "TV", "--public", "--device", "--json").stdout
-    )
+    added = installation.record("client", "add", "TV", "--public", "--device")
     assert (added["device"], added["redirect_uris"]) == (True, [])
     for option, device in (("--no-device", False), ("--device", True)):
-        changed = installation.run("client", "set", added["client_id"], option, "--json")
-        assert json.loads(changed.stdout)["device"] is device
+        changed = installation.record("client", "set", added["client_id"], option)
+        assert changed["device"] is device
     refused = "device: Only a public app can do this."
     assert installation.refusal("client", "add", "Forum", "--device") == refused
-    confidential = installation.run("client", "add", "Forum", "--redirect-uri", CALLBACK, "--json")
-    client_id = json.loads(confidential.stdout)["client_id"]
+    client_id = installation.add_client("Forum")["client_id"]
     assert installation.refusal("client", "set", client_id, "--device") == refused
 
 
@@ -400,8 +391,7 @@ def test_client_at_plain_http_gets_a_warning(installation):
         assert done.exit_code == 0
         assert done.stderr.startswith("Warning: http://space.example/ is not encrypted: anyone")
     options = ("--redirect-uri", CALLBACK, "--no-email")
-    encrypted = installation.run("client", "set", client_id, *options)
-    assert encrypted.stderr == ""
+    assert installation.run("client", "set", client_id, *options).stderr == ""
 
 
 def test_client_owner_can_be_set_and_removed(installation):
@@ -414,9 +404,8 @@ def test_client_owner_can_be_set_and_removed(installation):
     changed = installation.record("client", "set", client_id, *changes)
     assert (changed["owner"], changed["name"]) == (None, "Draughts")
     assert changed["redirect_uris"] == ["http://127.0.0.1/back"]
-    assert installation.record("client", "set", client_id, "--owner", "ada@example.org") == (
-        changed | {"owner": "ada"}
-    )
+    again = installation.record("client", "set", client_id, "--owner", "ada@example.org")
+    assert again == changed | {"owner": "ada"}
 
 
 def test_client_disable_enable_and_delete(installation):
@@ -430,11 +419,6 @@ def test_client_disable_enable_and_delete(installation):
     assert installation.refusal("client", "show", client_id) == "there is no such client"
     acts = [each["act"] for each in installation.audit_log() if each.get("client") == client_id]
     assert acts == ["client add", "client disable", "client enable", "client delete"]
-
-
-def test_unknown_client_is_refused(installation):
-    for verb in ("show", "new-secret", "disable", "enable", "delete"):
-        assert installation.refusal("client", verb, "../users/1") == "there is no such client"
 
 
 def test_invalid_client_is_refused(installation):
@@ -536,7 +520,9 @@ def test_proxy_headers_are_trusted_only_by_the_setting(server):
     assert server.get("/", **{"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}) == 200
 
 
-def test_serve_prints_the_base_url_setting(empty):
+def test_serve_prints_an_address_that_can_be_opened(empty):
+    printed = empty.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")
+    assert printed.startswith("Site is at http://127.0.0.1:")
     variables = {"IDENTITY_BASE_URL": "https://id.example.org", "IDENTITY_SITE_NAME": "Ada's"}
     printed = empty.output("serve", "--bind", "127.0.0.1:0", "--workers", "3", **variables)
     assert printed.startswith("Ada's is at https://id.example.org/\n")
@@ -571,19 +557,8 @@ def test_port_in_use_is_reported_in_one_line(installation):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refusal = installation.refusal("serve", "--bind", address)
-    assert refusal == (
-        f"cannot listen at {address} (Address already in use): choose another with --bind"
-    )
-
-
-def test_address_of_a_server_on_all_addresses_can_be_opened(installation):
-    printed = installation.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")
-    assert printed.startswith("Site is at http://127.0.0.1:")
-
-
-def test_invalid_setting_stops_serve_in_one_line(installation):
-    refusal = installation.refusal("serve", IDENTITY_BASE_URL="id.example.org")
-    assert refusal.startswith("IDENTITY_BASE_URL ")
+    reason = f"cannot listen at {address} (Address already in use)"
+    assert refusal == f"{reason}: choose another with --bind"
 
 
 # -- the address in links -----------------------------------------------------------------------
@@ -600,7 +575,6 @@ def base_urls(installation: Installation, stderr: str = "", **variables: str) ->
 
 
 def running_at(installation: Installation, base_url: str) -> contextlib.AbstractContextManager:
-    """Keep the address of a server until the block ends."""
     return kept_address({"DATA_DIR": str(installation.data), "BASE_URL": base_url})
 
 

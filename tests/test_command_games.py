@@ -86,12 +86,8 @@ def test_set_changes_the_given_fields_and_audits_listing(run, store):
     new |= {"require_pkce": False, "no_email": False}
     assert run("set", client_id, "--allow-no-pkce", "--allow-email") == added | new
     for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
-        assert run("set", client_id, option) == added | new | {
-            "listed": listed,
-            "declined": not listed,
-        }
+        new |= {"listed": listed, "declined": not listed}
+        assert run("set", client_id, option) == added | new
     sentences = [describe_audit_line(line).partition("  ")[2] for line in store.audit.read()][1:]
-    assert sentences == [
-        f"the command: client listed, client {client_id}",
-        f"the command: client unlisted, client {client_id}",
-    ]
+    acts = ("listed", "unlisted")
+    assert sentences == [f"the command: client {act}, client {client_id}" for act in acts]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faulty_storage import FlatFileFaults
+from forms import edit
 from test_command import CALLBACK, Installation
 
 import commands
@@ -19,19 +20,16 @@ BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
 
 @pytest.fixture
 def installation(tmp_path, backend) -> Installation:
-    """An empty installation."""
     return Installation(tmp_path, backend)
 
 
 @pytest.fixture
 def faults(installation) -> FlatFileFaults:
-    """The faults of the installation's storage."""
     return installation.faults
 
 
 @pytest.fixture
 def store(installation, unsynced) -> Storage:
-    """The storage of the installation."""
     return installation.open()
 
 
@@ -47,7 +45,6 @@ def ada(store) -> User:
 
 @pytest.fixture
 def browser(make_app, installation, store):
-    """A browser of a server on this installation."""
     folders = {"DATA_DIR": str(installation.data), "PICTURE_DIR": str(installation.pictures)}
     client = make_app(**folders).test_client()
     client.environ_base["HTTP_SEC_FETCH_SITE"] = "same-origin"
@@ -59,9 +56,6 @@ def audit_lines(store: Storage) -> list[dict]:
     lines = list(store.audit.read())
     assert all(line.pop("time") > 10**12 for line in lines)
     return lines
-
-
-# -- invite ---------------------------------------------------------------------------------------
 
 
 def test_invite_prints_links_that_create_one_account_each(installation, store, ada, browser):
@@ -80,9 +74,6 @@ def test_invite_prints_links_that_create_one_account_each(installation, store, a
     assert len(store.users.ids()) == 3
 
 
-# -- user sign-in-link ----------------------------------------------------------------------------
-
-
 def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ada, browser):
     link = installation.output("user", "sign-in-link", "ADA", **BASE_URL).strip()
     assert link.startswith("https://id.example.org/recover#")
@@ -97,14 +88,10 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
 
 
 def test_sign_in_link_of_a_suspended_player_comes_with_a_note(installation, store, ada):
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension(2, 1)
+    edit(store.users, ada.id, suspension=Suspension(2, 1))
     done = installation.run("user", "sign-in-link", "ada", "--json", **BASE_URL)
     assert json.loads(done.stdout)["id"] == ada.id
     assert "works after `user unsuspend`" in done.stderr
-
-
-# -- user show, set -------------------------------------------------------------------------------
 
 
 def test_user_set_with_a_refused_field_changes_nothing(installation, store, ada):
@@ -122,16 +109,12 @@ def test_user_set_with_a_refused_field_changes_nothing(installation, store, ada)
     assert audit_lines(store) == []
 
 
-# -- acts on players ------------------------------------------------------------------------------
-
-
 def test_player_needs_no_email_unless_the_site_requires_it(installation, store, ada):
     add = ("user", "add", "bob", "--password-stdin", "--json")
     refused = installation.run(*add, status=1, stdin=NEW_PASSWORD, IDENTITY_EMAIL="required")
     assert "Enter an email like ada@example.org." in refused.stderr
     assert store.users.find_by_login("bob") is None
-    added = installation.run(*add, stdin=NEW_PASSWORD)
-    assert json.loads(added.stdout)["email"] == ""
+    assert json.loads(installation.run(*add, stdin=NEW_PASSWORD).stdout)["email"] == ""
     installation.run("user", "set", "ada", "--email", "")
     assert store.users.read(ada.id).email == ""
     assert installation.output("user", "list").count("@") == 0
@@ -198,9 +181,6 @@ def test_flair_list_counts_players_without_damaged_ones(installation, store, ada
     assert json.loads(done.stdout) == [counts[0], {"flair": "none", "players": 1}]
     assert f"{faults.user_place(bob.id)} is damaged" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-# -- audit ----------------------------------------------------------------------------------------
 
 
 def test_audit_prints_text_or_json(installation, store, ada):
@@ -274,11 +254,7 @@ def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, f
     assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
 
 
-# -- passkeys -------------------------------------------------------------------------------------
-
-
 def add_passkey(store: Storage, user: User, number: int, rp_id: str = "localhost") -> Passkey:
-    """Add a passkey, and return it."""
     passkey = Passkey(str(number) * 64, user.id, "h", "c", "k", rp_id, f"Phone {number}", 5)
     store.records(PASSKEYS).add(passkey)
     return passkey

@@ -41,19 +41,14 @@ def test_copy_has_everything(storage, target, monkeypatch):
         file = storage.users.read(user_id).picture_file
         assert target.pictures.read("large", file)[0] == storage.pictures.read("large", file)[0]
     assert target.keys.current() == storage.keys.current()
-    assert [list(target.audit.about({each})) for each in (ADA, BOB, DORA)] == [
-        list(storage.audit.about({each})) for each in (ADA, BOB, DORA)
-    ]
+    for each in (ADA, BOB, DORA):
+        assert list(target.audit.about({each})) == list(storage.audit.about({each}))
     assert target.users.register("New", "new@example.org", "").id == LARGEST + 1
     assert list(target.verify()) == []
 
 
-# -- from files to files -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def site(tmp_path, unsynced, drawn_once) -> Site:
-    """An installation with something of everything."""
     site = Site(tmp_path / "site")
     fill(site.open())
     return site
@@ -90,14 +85,11 @@ def test_copy_is_identical_and_changes_nothing_else(site, empty):
     assert empty.problems() == []
 
 
-def test_copy_into_an_installation_in_use_is_refused(site, empty):
+def test_copy_of_nothing_or_into_an_installation_in_use_is_refused(site, empty):
+    refused_copy(empty, empty, "no players and no clients")
     refused_copy(site, site, "has players or clients")
     empty.open().clients.register("Go", [], None)
     refused_copy(site, empty, "has players or clients")
-
-
-def test_copy_of_nothing_is_refused(empty):
-    refused_copy(empty, empty, "no players and no clients")
 
 
 @pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])
@@ -122,12 +114,8 @@ def test_copy_that_is_interrupted_leaves_nothing(site, empty):
     assert copy(site.open(), empty.open()) == 3
 
 
-# -- the command -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def installation(tmp_path) -> Installation:
-    """The command on an installation with a player."""
     installation = Installation(tmp_path)
     installation.add_user("ada")
     return installation

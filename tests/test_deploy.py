@@ -27,7 +27,6 @@ KIBIBYTES = {"k": 1, "m": 1024}
 
 
 def find_all(pattern: str, text: str) -> list[str]:
-    """Return the matches of the pattern's group."""
     return re.findall(pattern, text, re.MULTILINE)
 
 
@@ -48,9 +47,8 @@ def test_drop_in_changes_the_address_of_the_service_only():
 def test_nginx_serves_the_folders_of_the_service():
     [pictures] = find_all(r"IDENTITY_PICTURE_DIR=(\S+)$", UNIT)
     [program] = find_all(r"^ExecStart=(.*)/\.venv/", UNIT)
-    assert set(find_all(r"^        root (/[^;]+);", SITE)) == {
-        *(str(Path(pictures).parent), program, "/var/www/html")
-    }
+    roots = {str(Path(pictures).parent), program, "/var/www/html"}
+    assert set(find_all(r"^        root (/[^;]+);", SITE)) == roots
     assert pictures.endswith("/pfp")  # in the address and so in the folder
     for name in ("DATA_DIR", "PICTURE_DIR"):
         [folder] = find_all(rf"IDENTITY_{name}=(\S+)$", UNIT)
@@ -131,9 +129,6 @@ def test_compose_file_starts_nginx_and_both_servers():
     assert "-e '.[postgresql,fast,openid,metrics,qr]'" in DOCKERFILE
 
 
-# -- what systemd says ----------------------------------------------------------------------------
-
-
 def exposure(unit: Path) -> float:
     """Return systemd's exposure level of a unit, from 0 (confined) to 10."""
     command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit]
@@ -205,8 +200,6 @@ def test_nightly_backup_runs_as_its_unit_says(tmp_path: Path):
     for path in BACKUP_FILES:
         assert path.stem in ADMINISTRATOR
 
-
-# -- the command ----------------------------------------------------------------------------------
 
 COMMAND = (ROOT / "deploy" / "identity-server").read_text()
 ENVIRONMENT = """
@@ -306,9 +299,8 @@ def test_small_compose_file_has_one_server_behind_caddy():
     assert app["environment"] == {"IDENTITY_BASE_URL": "https://${HOST:?}"}  # so one proxy is ours
     assert app["stop_grace_period"] == COMPOSE["app1"]["stop_grace_period"]
     assert "ports" not in app  # nobody reaches it past Caddy
-    assert {each.partition(":")[0] for each in app["volumes"] + caddy["volumes"]} - {
-        "./Caddyfile"
-    } == (set(small["volumes"]))
+    mounted = {each.partition(":")[0] for each in app["volumes"] + caddy["volumes"]}
+    assert mounted - {"./Caddyfile"} == set(small["volumes"])
     [volume] = find_all(r"^VOLUME (\S+)$", DOCKERFILE)
     assert app["volumes"] == [f"data:{volume}"]
     caddyfile = (ROOT / "deploy" / "Caddyfile").read_text()

@@ -1,12 +1,11 @@
 """/developer: players register and manage apps."""
 
 import hashlib
-import itertools
 import json
 
 import pytest
 from conftest import PASSWORD, Browser, Program, all_clients
-from forms import parse, problems_of
+from forms import edit, led_to, parse, problems_of, signed_in
 from werkzeug.test import TestResponse
 
 from model.records import ADMINISTRATOR, MODERATOR, Client
@@ -26,21 +25,13 @@ def app(make_app):
 
 @pytest.fixture
 def registered(store, adas_browser) -> Client:
-    """Ada's OAuth client."""
     assert adas_browser.post("/developer", data=FORM).status_code == 201
     return all_clients(store)[0]
 
 
 @pytest.fixture
 def bobs_browser(bob, open_browser) -> Browser:
-    browser = open_browser()
-    browser.sign_in("Bob")
-    return browser
-
-
-def promote(store, user_id: int, mod_level: int) -> None:
-    with store.users.edit(user_id) as user:
-        user.mod_level = mod_level
+    return signed_in(open_browser(), "Bob")
 
 
 def find_secret(page: TestResponse) -> str | None:
@@ -49,16 +40,13 @@ def find_secret(page: TestResponse) -> str | None:
     return found and found.text
 
 
-# -- rights --------------------------------------------------------------------------------------
-
-
 def test_only_administrators_register_apps_by_default(make_app, store, ada):
     app = make_app()
     browser = Browser(app, app.response_class)
     assert browser.get("/developer").location.startswith("/sign-in")
     browser.sign_in()
     for mod_level, status in ((0, 403), (MODERATOR, 403), (ADMINISTRATOR, 200)):
-        promote(store, ada.id, mod_level)
+        edit(store.users, ada.id, mod_level=mod_level)
         assert browser.get("/developer").status_code == status
         assert browser.post("/developer", data=FORM).status_code == (201 if status == 200 else 403)
         assert ('href="/developer"' in browser.get("/").text) == (status == 200)
@@ -69,7 +57,7 @@ ACTS = ["", "/secret", "/disable", "/enable", "/delete"]
 
 
 def test_app_of_another_player_is_403(store, bobs_browser, bob, registered):
-    promote(store, bob.id, MODERATOR)
+    edit(store.users, bob.id, mod_level=MODERATOR)
     path = f"/developer/{registered.id}"
     for act in ACTS:
         assert bobs_browser.post(f"{path}{act}", data=FORM).status_code == 403
@@ -77,7 +65,7 @@ def test_app_of_another_player_is_403(store, bobs_browser, bob, registered):
     assert (answer.status_code, CALLBACK in answer.text) == (403, False)
     assert registered.id not in bobs_browser.get("/developer").text
     assert store.clients.read(registered.id) == registered
-    promote(store, bob.id, ADMINISTRATOR)
+    edit(store.users, bob.id, mod_level=ADMINISTRATOR)
     assert registered.id in bobs_browser.get("/developer").text
     bobs_browser.post(path, data=FORM | {"name": "Space Club"})
     client = store.clients.read(registered.id)
@@ -132,7 +120,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
         return ids, more and more["href"]
 
     monkeypatch.setattr("pages.developer.apps.CLIENTS_SHOWN", 3)
-    promote(store, ada.id, ADMINISTRATOR)
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     added = [add(each) for each in (bob.id, None, bob.id)]
     assert shown("/developer") == (added, None)  # oldest first
     added += [add(each) for each in (ada.id, bob.id, bob.id, bob.id)]
@@ -144,9 +132,6 @@ def test_administrator_list_is_paged_with_own_apps_first(
     assert shown(more) == (by_id[4:], None)
     faults.damage_client(by_id[-1])
     assert shown(more) == (by_id[4:-1], None)
-
-
-# -- registering --------------------------------------------------------------------------------
 
 
 def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, ada, anyone):
@@ -174,44 +159,13 @@ def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, a
     assert program.whois(program.token_for(adas_browser.allow(program))).json["id"] == ada.id
 
 
-REFUSED = {
-    "name": ["", "x" * 61],
-    "redirect_uris": ["", f"{CALLBACK}\nftp://space.example/", "https://a..b/"],
-    "post_logout_redirect_uris": [f"{CALLBACK}\nhttps://game.example/#left", f"{CALLBACK}/*"],
-    "game_url": ["http://localhost/game", "https://space.example:6000/", TAKEN],
-    "description": ["two\nlines"],
-}
-
-
-def test_refused_field_shows_a_problem_and_keeps_the_input(
-    store, adas_browser, registered, subtests
-):
-    store.clients.register("Chess", [], None, game_url=TAKEN)
-    before = all_clients(store)
-    paths = ("/developer", f"/developer/{registered.id}")
-    cases = [(field, each) for field, texts in REFUSED.items() for each in texts]
-    for (field, typed), path in itertools.product(cases, paths):
-        sent = FORM | {"name": "<Other>", "description": "A & B", "kind": "public", field: typed}
-        with subtests.test(path, **{field: typed}):
-            page = adas_browser.post(path, data=sent)
-            assert page.status_code == (409 if typed == TAKEN else 400)
-            assert list(problems_of(page)) == [field]
-            for name in REFUSED:
-                element = parse(page).find(id=name)
-                assert element.get("value", element.text.strip()) == sent.get(name, "")
-            assert all_clients(store) == before
-
-
-def test_address_that_no_browser_opens_keeps_nobody_from_other_changes(
-    store, adas_browser, ada, monkeypatch
-):
+def test_app_with_an_address_of_before_can_be_changed(store, adas_browser, ada, monkeypatch):
     """The app is from before that rule."""
     old = {"game_url": "https://space.example:0/", "redirect_uris": f"{CALLBACK}/*"}
     with monkeypatch.context() as before:
         before.setattr("model.client_rules.check_opens", lambda uri: None)
-        client, _ = store.clients.register(
-            "Old", [old["redirect_uris"]], ada.id, game_url=old["game_url"]
-        )
+        url, uris = old["game_url"], [old["redirect_uris"]]
+        client, _ = store.clients.register("Old", uris, ada.id, game_url=url)
     form, path = FORM | old, f"/developer/{client.id}"
     assert adas_browser.post(path, data=form | {"description": "Rocks."}).status_code == 303
     assert store.clients.read(client.id).description == "Rocks."
@@ -227,7 +181,7 @@ def test_origin_of_another_app_is_freed_by_administrator(store, adas_browser, ad
     squatter, _ = store.clients.register("Squat", [CALLBACK], bob.id, game_url=TAKEN)
     page = adas_browser.post("/developer", data=form)
     assert (list(problems_of(page)), "Squat" in page.text) == (["game_url"], False)
-    promote(store, ada.id, ADMINISTRATOR)
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     problem = problems_of(adas_browser.post("/developer", data=form))["game_url"]
     assert problem.startswith("Squat, registered by Bob, is at this origin.")
     assert store.clients.read(squatter.id) == squatter
@@ -261,8 +215,7 @@ def test_who_may_sign_in_and_return_uris_can_be_changed(store, adas_browser, reg
     choices = {"everybody": [], "moderators": ["moderators"], "flair": ["flair:Beta"]}
     for who, groups in {**choices, "other": several}.items():
         with subtests.test(who):
-            with store.clients.edit(registered.id) as client:
-                client.only_groups = several
+            edit(store.clients, registered.id, only_groups=several)
             adas_browser.post(path, data=FORM | {"who": who, "flair": " Beta "})
             assert store.clients.read(registered.id).only_groups == groups
             page = parse(adas_browser.get(path))
@@ -270,16 +223,11 @@ def test_who_may_sign_in_and_return_uris_can_be_changed(store, adas_browser, reg
             assert offered == [*choices, "other"][: 3 + (who == "other")]
             assert [each["value"] for each in page.select("[name=who][checked]")] == [who]
             assert page.find(id="flair")["value"] == ("Beta" if who == "flair" else "")
-    page = adas_browser.post(path, data=FORM | {"who": "flair", "flair": " "})
-    assert (page.status_code, list(problems_of(page))) == (400, ["flair"])
-    assert store.clients.read(registered.id).only_groups == several
 
 
-def test_app_name_like_the_sites_needs_an_administrator(store, adas_browser, ada, registered):
+def test_administrators_app_may_have_a_name_like_the_sites(store, adas_browser, ada, registered):
     named = FORM | {"name": "ldentity Server!"}
-    for path in ("/developer", f"/developer/{registered.id}"):
-        assert list(problems_of(adas_browser.post(path, data=named))) == ["name"]
-    promote(store, ada.id, ADMINISTRATOR)
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     adas_browser.post("/developer", data=named)
     assert {each.name for each in all_clients(store)} == {FORM["name"], named["name"]}
 
@@ -289,17 +237,6 @@ def test_app_over_the_limit_of_a_member_is_409(store, adas_browser, ada):
         store.clients.register("Chess", [CALLBACK], ada.id)
     page = adas_browser.post("/developer", data=FORM)
     assert (page.status_code, list(problems_of(page))) == (409, ["form"])
-
-
-# -- the two kinds ------------------------------------------------------------------------------
-
-
-def test_kind_must_be_chosen(store, adas_browser):
-    for kind in ({}, {"kind": "Public"}):
-        page = adas_browser.post("/developer", data={"name": "Chess"} | kind)
-        assert (page.status_code, list(problems_of(page))) == (400, ["kind"])
-        assert parse(page).select("[name=kind][checked]") == []
-    assert all_clients(store) == []
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
@@ -328,9 +265,6 @@ def test_public_app_signs_in_on_another_device(store, adas_browser):
     assert parse(adas_browser.get(path)).select("[name=device][checked]")
     adas_browser.post(path, data=FORM | {"redirect_uris": "org.example.game:/callback"})
     assert store.clients.read(client.id).device is False
-
-
-# -- changing -----------------------------------------------------------------------------------
 
 
 def test_app_changes_are_saved_and_shown_in_its_code(store, adas_browser, ada):
@@ -370,7 +304,7 @@ def test_new_secret_is_shown_once_and_replaces_the_old_one(store, adas_browser, 
 def test_owner_cannot_enable_app_disabled_by_administrator(
     store, adas_browser, bobs_browser, bob, registered
 ):
-    promote(store, bob.id, ADMINISTRATOR)
+    edit(store.users, bob.id, mod_level=ADMINISTRATOR)
     path = f"/developer/{registered.id}"
     adas_browser.post(f"{path}/disable")
     assert "Keep disabled" in bobs_browser.get(path).text
@@ -385,16 +319,12 @@ def test_app_is_disabled_enabled_and_deleted(store, adas_browser, registered):
     for act, disabled in (("disable", True), ("enable", False)):
         assert adas_browser.post(f"{path}/{act}").status_code == 303
         assert store.clients.read(registered.id).disabled == disabled
-    answer = adas_browser.post(f"{path}/delete")
-    assert (answer.status_code, answer.location) == (303, "/developer")
+    assert led_to(adas_browser.post(f"{path}/delete")) == "/developer"
     assert all_clients(store) == []
     [_, *lines] = store.audit.read()
     acts = [(line["act"], line["by"], line["address"]) for line in lines]
     expected = ("client disable", "client enable", "client delete")
     assert acts == [(act, registered.owner_id, "127.0.0.1") for act in expected]
-
-
-# -- plain http -----------------------------------------------------------------------------------
 
 
 def test_plain_http_over_a_network_gets_a_warning(adas_browser, subtests):

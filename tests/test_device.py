@@ -11,10 +11,11 @@ import pytest
 import segno
 from authenticator import add_passkey, use_passkey
 from conftest import FOREIGN_LINK, Program, on_each_backend
-from forms import from_address, hidden_field, problems_of, race, text_of, value_of
+from forms import edit, from_address, hidden_field, problems_of, race, text_of, value_of
 from PIL import Image
 
 import identity.oauth.device
+import pages.entry.device
 from identity.acts import accounts
 from identity.acts.actors import COMMAND, Authority
 from identity.http.signing import decode_base64, serializer
@@ -28,17 +29,7 @@ from identity.oauth.device import (
     parse_user_code,
 )
 from model.records import Suspension
-from pages.entry.device import (
-    EXPIRED,
-    LOST,
-    NO_SUCH_APP,
-    NOT_A_CODE,
-    OUT_OF_DATE,
-    QR_CODES,
-    UNKNOWN,
-    USED,
-    WRONG_CODES,
-)
+from pages.entry.device import EXPIRED, LOST, NOT_A_CODE, OUT_OF_DATE, UNKNOWN, USED, WRONG_CODES
 
 API, STANDARD = "/api/oauth/token", "/oauth/token"
 ANY_ORIGIN = "Access-Control-Allow-Origin"
@@ -55,7 +46,6 @@ class Device(Program):
         return self.http.post("/oauth/device", data=form)
 
     def poll(self, started: dict, path: str = STANDARD, **changes: str | None):
-        """Send a token request with the device code of a response to `start`."""
         sent = {"grant_type": DEVICE_GRANT, "device_code": started["device_code"]}
         return self.exchange(None, path=path, **sent | changes)
 
@@ -104,7 +94,6 @@ def device(add_device) -> Device:
 
 @pytest.fixture
 def started(device) -> dict:
-    """The response to a device that has started."""
     return device.start().json
 
 
@@ -116,12 +105,10 @@ def bobs_browser(bob, open_browser):
 
 
 def look_up(browser, user_code: str):
-    """Type a code at /device."""
     return browser.post("/device", data={"user_code": user_code})
 
 
 def decide(browser, page, decision: str = "allow"):
-    """Press a button of the page that asks."""
     form = {"request": hidden_field(page, "request"), "decision": decision}
     return browser.post("/device/decision", data=form)
 
@@ -129,7 +116,7 @@ def decide(browser, page, decision: str = "allow"):
 def answer(browser, started: dict, decision: str = "allow") -> str:
     """Type the code and decide; return the text of the page afterwards."""
     done = decide(browser, look_up(browser, started["user_code"]), decision)
-    assert (done.status_code, done.location) == (303, "/device")
+    assert done.location == "/device"
     return text_of(browser.get("/device"))
 
 
@@ -268,10 +255,8 @@ def test_device_code_is_missing_or_repeated(device, started):
 def test_unsupported_grant_type_names_both(device, started):
     both = f"grant_type must be authorization_code or {DEVICE_GRANT}"
     changes = {"grant_type": "refresh_token", "code": "x"}
-    assert device.poll(started, **changes).json == {
-        "error": "unsupported_grant_type",
-        "error_description": both,
-    }
+    error = {"error": "unsupported_grant_type", "error_description": both}
+    assert device.poll(started, **changes).json == error
     assert device.poll(started, API, **changes).json == {"message": both}
 
 
@@ -291,12 +276,10 @@ def test_client_that_is_no_more_for_devices_gets_no_token(adas_browser, device, 
         ("device", "unauthorized_client", 400),
         ("disabled", "invalid_client", 401),
     ):
-        with store.clients.edit(device.id) as client:
-            setattr(client, field, field == "disabled")
+        edit(store.clients, device.id, **{field: field == "disabled"})
         refused = device.poll(started)
         assert (refused.status_code, refused.json["error"]) == (status, error)
-        with store.clients.edit(device.id) as client:
-            setattr(client, field, field == "device")
+        edit(store.clients, device.id, **{field: field == "device"})
     assert device.poll(started).status_code == 200
 
 
@@ -377,7 +360,7 @@ def test_polls_and_links_store_nothing(adas_browser, device, started, faults):
 def test_qr_codes_use_up_no_guesses_and_no_requests(adas_browser, device, started):
     """They are counted by themselves: see test_limits.py."""
     path = f"/oauth/device/qr?user_code={started['user_code']}"
-    assert {device.http.get(path).status_code for _ in range(QR_CODES)} == {200}
+    assert {device.http.get(path).status_code for _ in range(pages.device.QR_CODES)} == {200}
     assert device.http.get(path).status_code == 429
     assert device.start().status_code == 200
     assert look_up(adas_browser, started["user_code"]).status_code == 200
@@ -471,7 +454,7 @@ def test_codes_are_guessed_ten_times_an_hour_by_a_player(adas_browser, started, 
     ],
 )
 def test_codes_are_guessed_ten_times_an_hour_from_an_address(
-    enter, started, store, monkeypatch, address, most, elsewhere
+    enter, started, address, most, elsewhere
 ):
     """By however many players; twice as often from an IPv6 /48."""
     for number, wrong in enumerate(wrong_codes(most)):
@@ -498,8 +481,7 @@ def test_page_of_another_site_is_in_nobodys_network(adas_browser, device):
     ):
         sent = {"client_id": device.id}
         asked = device.http.post("/oauth/device", data=sent, headers={"Origin": origin})
-        page = look_up(adas_browser, asked.json["user_code"])
-        assert f"ago from {expected}" in text_of(page)
+        assert f"ago from {expected}" in text_of(look_up(adas_browser, asked.json["user_code"]))
 
 
 def test_network_of_the_device_is_compared(adas_browser, device):
@@ -607,8 +589,7 @@ def test_app_that_is_not_for_the_player_is_refused(adas_browser, add_device, ada
     assert "is only for owners of the flair Founder" in text_of(refused)
 
     def set_flairs(*flairs: str) -> None:
-        with store.users.edit(ada.id) as user:
-            user.flairs = ["none", *flairs]
+        edit(store.users, ada.id, flairs=["none", *flairs])
 
     set_flairs("Founder")
     page = look_up(adas_browser, started["user_code"])
@@ -622,13 +603,13 @@ def test_app_that_is_not_for_the_player_is_refused(adas_browser, add_device, ada
 
 def test_app_that_cannot_sign_in_is_refused(adas_browser, device, started, store):
     page = look_up(adas_browser, started["user_code"])
+    no_such_app = {"form": pages.device.NO_SUCH_APP}
     for field in ("disabled", "device"):
-        with store.clients.edit(device.id) as client:
-            client.disabled, client.device = field == "disabled", field != "device"
+        edit(store.clients, device.id, disabled=field == "disabled", device=field != "device")
         for refused in (look_up(adas_browser, started["user_code"]), decide(adas_browser, page)):
-            assert (refused.status_code, problems_of(refused)) == (403, {"form": NO_SUCH_APP})
+            assert (refused.status_code, problems_of(refused)) == (403, no_such_app)
     store.clients.delete(device.id)
-    assert problems_of(decide(adas_browser, page)) == {"form": NO_SUCH_APP}
+    assert problems_of(decide(adas_browser, page)) == no_such_app
 
 
 @pytest.mark.parametrize("kind", ["used codes", "users", "codes"])
@@ -654,9 +635,6 @@ def test_decision_that_cannot_be_saved_says_what_to_do(
     assert device.error_of(started) == "authorization_pending"
     again = look_up(adas_browser, started["user_code"])
     assert again.status_code == (200 if kind == "used codes" else 403)
-
-
-# -- the QR code --------------------------------------------------------------------------------
 
 
 def test_qr_code_has_the_address_of_the_page_alone(device, started, monkeypatch):

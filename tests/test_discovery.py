@@ -90,9 +90,7 @@ PROFILES = ("/users/1", "/users/1/picture", "/players", "/players?q=a", "/pfp/la
 def test_search_engines_read_profiles_only_if_the_setting_says_so(make_app):
     for settings, is_read in (({}, False), ({"INDEX_PROFILES": "on"}, True)):
         rules = crawler(make_app, **settings)
-        assert {path for path in PROFILES if rules.can_fetch("Anybot", path)} == (
-            {*PROFILES} if is_read else set()
-        )
+        assert {rules.can_fetch("Anybot", path) for path in PROFILES} == {is_read}
 
 
 def test_search_engines_read_public_pages_only(make_app):
@@ -144,8 +142,7 @@ def test_healthz_accepts_any_host(anyone):
         headers = {"Host": host}
         assert anyone.get("/healthz", headers=headers).status_code == 200
         assert anyone.head("/healthz", headers=headers).status_code == 200
-        other = anyone.get("/openapi.json", headers=headers)
-        assert (other.status_code == 400) == is_foreign
+        assert (anyone.get("/openapi.json", headers=headers).status_code == 400) == is_foreign
 
 
 def test_healthz_is_503_if_nothing_can_be_saved(anyone, faults):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 from conftest import Browser
-from forms import parse, problems_of
+from forms import parse, problems_of, signed_in
 
 from identity.site.settings import ROOT
 from pages.developer.documentation import ADDRESS, find_pages, render
@@ -17,13 +17,11 @@ SITE = "https://games.site.test"
 
 
 def source_of(name: str) -> str:
-    """Return the Markdown of a page."""
     return Path(ROOT, find_pages()[name]).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, BeautifulSoup]:
-    """The bodies of all pages by their names."""
     return {name: BeautifulSoup(render(name, SITE)["body"], "html.parser") for name in find_pages()}
 
 
@@ -118,9 +116,8 @@ def test_html_and_dangerous_links_are_text(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda path, encoding: source)
     body = render.__wrapped__("games", SITE)["body"]
     assert "&lt;script&gt;" in body and "&lt;b&gt;" in body
-    assert [each["href"] for each in BeautifulSoup(body, "html.parser").select("a")] == [
-        f"{ADDRESS}/security"  # which is no page
-    ]
+    links = [each["href"] for each in BeautifulSoup(body, "html.parser").select("a")]
+    assert links == [f"{ADDRESS}/security"]  # which is no page
 
 
 def test_wide_blocks_scroll_by_keys(pages):
@@ -147,8 +144,7 @@ def test_markdown_is_imported_by_the_first_page_alone():
 
 def test_forms_of_developers_lead_to_pages(make_app, store, ada, subtests):
     app = make_app(CLIENT_REGISTRATION="members")
-    browser = Browser(app, app.response_class)
-    browser.sign_in()
+    browser = signed_in(Browser(app, app.response_class))
     form = {"kind": "public", "name": "Chess", "game_url": "https://chess.example/"}
     assert browser.post("/developer", data=form).status_code == 303
     program = {"program": "discourse", "address": "https://forum.example"}
@@ -164,9 +160,40 @@ def test_forms_of_developers_lead_to_pages(make_app, store, ada, subtests):
             assert len(links) >= 3
             for link in links:
                 path, _, anchor = link["href"].partition("#")
-                target = parse(browser.get(path))
-                assert not anchor or target.find(id=anchor), link
+                assert not anchor or parse(browser.get(path)).find(id=anchor), link
                 # What was typed stays in its tab.
                 assert not link.find_parent("form") or link["target"] == "_blank"
-    shown = pages[forum.id].select(f'main a[href="{ADDRESS}/discourse"]')
-    assert len(shown) == 1
+    assert len(pages[forum.id].select(f'main a[href="{ADDRESS}/discourse"]')) == 1
+
+
+ENGINES = Path(__file__).parent.parent / "docs" / "engines"
+OVERVIEW = (ENGINES / "README.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"^<!-- program: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINES.glob("*.md"))}
+
+
+def test_program_is_short_and_has_both_values_to_set(subtests):
+    for page in PAGES.keys() - {"README.md", "servers.md"}:
+        assert "--public --redirect-uri " in PAGES[page]
+        programs = PROGRAM.findall(PAGES[page])
+        assert programs
+        for name, text in programs:
+            with subtests.test(page, name=name):
+                lines = text.splitlines()
+                assert len(lines) <= 80
+                assert max(map(len, lines)) <= 100
+                assert ("/api/oauth/whois?client_id=" in text) == ("identity.js" not in text)
+                for value in ("https://id.example.org", "your client_id"):
+                    assert text.count(value) == 1
+                    assert f"| `{value}` |" in OVERVIEW
+
+
+def test_game_server_is_short_and_has_limits(subtests):
+    for name, text in PROGRAM.findall(PAGES["servers.md"]):
+        with subtests.test(name):
+            lines = [each for each in text.splitlines() if each]
+            # The mod is a client as well, and signs players in.
+            assert 40 <= len(lines) <= (85 if name == "init.lua" else 70)
+            assert max(map(len, lines)) <= 100
+            assert f"| [`{name}`](#" in PAGES["servers.md"]
+            assert "ANSWER_TIMEOUT" in text

@@ -24,8 +24,6 @@ pytestmark = pytest.mark.live
 TOKEN = "eyJ1c2VyIjoxfQ.A-token"
 PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
 
-# -- the stub and the browser --------------------------------------------------------------------
-
 
 class IdentityServer(ThreadingHTTPServer):
     """A stub whose responses are in `answers`; records the forms and the access tokens."""
@@ -124,25 +122,17 @@ def game(ports: tuple[int, int], identity_server: IdentityServer, score_file: Pa
     return Browser(ports[1])
 
 
-# -- both programs -------------------------------------------------------------------------------
-
-
 def test_web_app_has_fewer_than_150_lines():
     assert (ROOT / WEB_APP).read_text().count("\n") < 150
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME, GAME_CHAT])
-def test_examples_import_the_standard_library_only(program: str):
+def test_examples_import_the_standard_library_only(program):
     modules = imported_names(ast.parse((ROOT / program).read_text()))
     assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names | {"backend"}
 
 
-# -- the web app --------------------------------------------------------------------------------
-
-
-def test_web_app_sends_the_verifier_and_shows_every_message(
-    web_app: Browser, identity_server: IdentityServer
-):
+def test_web_app_sends_the_verifier_and_shows_every_message(web_app, identity_server):
     """Of each secret it shows the first four characters."""
     request = web_app.start_sign_in()
     answer = web_app.open_callback(code="a-code-that-is-secret", state=request["state"])
@@ -166,9 +156,7 @@ def test_web_app_sends_the_verifier_and_shows_every_message(
         assert secret[:5] not in page
 
 
-def test_callback_with_a_wrong_state_is_not_exchanged(
-    web_app: Browser, identity_server: IdentityServer
-):
+def test_callback_with_a_wrong_state_is_not_exchanged(web_app, identity_server):
     """It does not end this browser's own sign-in. The right state is valid once, in its browser."""
     state = web_app.start_sign_in()["state"]
     other_browser = Browser(web_app.port)
@@ -186,7 +174,7 @@ def test_callback_with_a_wrong_state_is_not_exchanged(
     assert "Hello, <bdi>ada</bdi>!" in web_app.get("/").text
 
 
-def test_session_fixation_is_prevented(web_app: Browser):
+def test_session_fixation_is_prevented(web_app):
     """An attacker could have planted the cookie."""
     web_app.cookies.set("web_app", "planted", domain="127.0.0.1", path="/")
     request = web_app.start_sign_in()
@@ -195,12 +183,11 @@ def test_session_fixation_is_prevented(web_app: Browser):
     answer = web_app.open_callback(code="a-code", state=request["state"])
     assert "; HttpOnly; SameSite=Lax; Path=/" in answer.headers["Set-Cookie"]
     for cookie in ("planted", before):
-        other_browser = Browser(web_app.port)
-        assert "ada" not in other_browser.get("/", cookies={"web_app": cookie}).text
+        assert "ada" not in Browser(web_app.port).get("/", cookies={"web_app": cookie}).text
     assert "ada" in web_app.get("/", cookies={"session": "another", "last": "1"}).text
 
 
-def test_callback_parameters_are_escaped(web_app: Browser):
+def test_callback_parameters_are_escaped(web_app):
     request = web_app.start_sign_in()
     answer = {"error": "<script>1</script>", "error_description": "<u>", "<i>": '"<em>'}
     web_app.open_callback(state=request["state"], **answer)
@@ -208,8 +195,6 @@ def test_callback_parameters_are_escaped(web_app: Browser):
     assert "It says &lt;script&gt;1&lt;/script&gt;: &lt;u&gt;" in page
     assert re.findall("<(script|u|i|em)>", page) == []
 
-
-# -- the game's backend -------------------------------------------------------------------------
 
 ANSWER = {"code": "a-code", "code_verifier": "a-verifier"}  # what identity.js gives the page
 
@@ -231,9 +216,7 @@ def scores(game: Browser) -> list[dict[str, int]]:
     return game.get("/scores").json()
 
 
-def test_game_exchanges_a_code_and_returns_its_own_token(
-    game: Browser, identity_server: IdentityServer
-):
+def test_game_exchanges_a_code_and_returns_its_own_token(game, identity_server):
     answer = post(game, "/sign-in", ANSWER)
     values = answer.json()
     assert answer.status_code == 200
@@ -247,7 +230,7 @@ def test_game_exchanges_a_code_and_returns_its_own_token(
         assert post(game, "/sign-in", ANSWER).status_code == status
 
 
-def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, subtests):
+def test_cross_site_post_is_403(game, identity_server, subtests):
     signed_in, own = sign_in(game), {"Origin": f"http://127.0.0.1:{game.port}"}
     same_origin = own | {"Sec-Fetch-Site": "same-origin"}
     identity_server.forget()
@@ -265,7 +248,7 @@ def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, 
     assert game.post("/sign-in", json=ANSWER, headers=own).status_code == 200
 
 
-def test_score_needs_a_number_and_a_valid_token(game: Browser):
+def test_score_needs_a_number_and_a_valid_token(game):
     signed_in = sign_in(game)
     for score in (-1, 1001, 1.5, "5", True, None, [5], 10**30):
         answer = post(game, "/scores", {"score": score}, **signed_in)
@@ -277,7 +260,7 @@ def test_score_needs_a_number_and_a_valid_token(game: Browser):
     assert answer.json() == scores(game) == [{"id": 1, "score": 5}]
 
 
-def test_ticket_is_for_the_chat_alone(game: Browser, identity_server: IdentityServer):
+def test_ticket_is_for_the_chat_alone(game, identity_server):
     signed_in = sign_in(game)
     identity_server.answers["/api/tickets"] = (200, {"ticket": "a-ticket", "expires_in": 60})
     sent = {"nonce": "a-nonce", "server": "play.example:1"}
@@ -292,7 +275,7 @@ def test_ticket_is_for_the_chat_alone(game: Browser, identity_server: IdentitySe
     assert answer.status_code == 403 and "too old" in answer.text
 
 
-def test_invalid_body_is_refused_as_json(game: Browser, subtests):
+def test_invalid_body_is_refused_as_json(game, subtests):
     codes = ('"\\ud800"', '"é"', "null", "7", '["a-code"]')
     for body, status in (
         *((each, 400) for each in ("", "{", "[]", "[" * 400, "null")),
@@ -306,7 +289,7 @@ def test_invalid_body_is_refused_as_json(game: Browser, subtests):
         assert post(game, "/sign-in", "", **{"Content-Length": length}).status_code == 413
 
 
-def test_only_the_static_files_of_the_game_are_served(game: Browser):
+def test_only_the_static_files_of_the_game_are_served(game):
     for path in ("/backend.py", "/../web_app.css", "//etc/passwd", "/.", "/..", "/%2e%2e", "/a\0b"):
         with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())

@@ -14,7 +14,6 @@ NUMBERS = range(1, len(EXERCISES) + 1)
 
 
 def run(*arguments: str) -> str:
-    """Return what the command prints."""
     result = CliRunner().invoke(exercises, arguments)
     assert result.exit_code == 0, result.output
     return result.output

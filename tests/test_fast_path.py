@@ -1,7 +1,4 @@
-"""The API calls ahead of Flask: `identity.http.fast_path`. Other tests cover the responses.
-
-In all tests `compare_fast_path.ComparingFastPath` compares each response with Flask's.
-"""
+"""The API calls ahead of Flask: `identity.http.fast_path`. Other tests cover the responses."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +32,6 @@ def make_plain_app(tmp_path, environment, monkeypatch, unsynced) -> Callable[[ty
 
 @pytest.fixture
 def plain_app(make_plain_app) -> Flask:
-    """An app with the server's own fast path."""
     return make_plain_app(FastPath)
 
 

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 from conftest import Browser, Program, all_clients, on_each_backend
-from forms import parse, race
+from forms import edit, led_to, parse, race, signed_in
 from werkzeug.test import TestResponse
 
 from identity.site.settings import check_game
@@ -52,7 +52,6 @@ def request_code(
 
 
 def allow(browser: Browser, game: Program) -> TestResponse:
-    """Open the play page and allow the game."""
     return request_code(browser, game, open_game(browser, game), decision="allow")
 
 
@@ -124,8 +123,7 @@ def test_origin_has_one_game_until_it_moves_or_is_deleted(storage):
         with pytest.raises(OriginTaken), storage.clients.edit(other.id) as client:
             client.game_url = same_origin
     assert storage.clients.read(other.id) == other
-    with storage.clients.edit(game.id) as client:
-        client.game_url = "https://space.example/new"  # within its own origin
+    edit(storage.clients, game.id, game_url="https://space.example/new")  # within its own origin
     storage.clients.delete(game.id)
     assert register_game(storage, "Space", GAME).game_url == GAME
     for name in ("Space", "Chess"):  # a loopback origin is another place on each device
@@ -172,15 +170,10 @@ def test_unavailable_game_is_404_and_invalid_app(store, adas_browser, game, faul
         {"disabled": True},
         {"disabled": False, "game_url": None},
         {"game_url": "http://127.0.0.1/game"},  # on the host of this site
-        "deleted",
+        None,  # deleted
     ):
         with subtests.test(change=change):
-            if change == "deleted":
-                store.clients.delete(game.id)
-            else:
-                with store.clients.edit(game.id) as client:
-                    for field, value in change.items():
-                        setattr(client, field, value)
+            edit(store.clients, game.id, **change) if change else store.clients.delete(game.id)
             page = adas_browser.get(f"/play/{game.id}")
             assert page.status_code == 404
             assert "This game was deleted or disabled." in page.text
@@ -204,8 +197,7 @@ def test_code_of_a_game_needs_no_redirect_uri(adas_browser, ada, game):
 
 
 def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game):
-    with store.users.edit(ada.id) as user:
-        user.grants[game.id] = Grant("a grant", ["userinfo", "email"], 1)
+    edit(store.users, ada.id, grants={game.id: Grant("a grant", ["userinfo", "email"], 1)})
     signed = open_game(adas_browser, game)
     for fields in ({}, {"decision": "allow"}):
         code = request_code(adas_browser, game, signed, **fields).json["code"]
@@ -252,23 +244,13 @@ def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
     assert refusal(request_code(adas_browser, game, signed)) == "consent_required"
 
 
-def test_request_after_sign_out_is_no_account(adas_browser, game, faults):
-    signed = open_game(adas_browser, game)
-    adas_browser.post("/sign-out")
-    answer = request_code(adas_browser, game, signed, decision="allow")
-    assert (answer.status_code, refusal(answer)) == (403, "no_account")
-    assert faults.stored("codes") == {}
-
-
 def test_request_signed_for_another_session_is_no_account(
     store, adas_browser, ada, bob, game, add_game, open_browser, faults, subtests
 ):
-    bobs_browser = open_browser()
-    bobs_browser.sign_in("Bob")
+    bobs_browser = signed_in(open_browser(), "Bob")
     other = add_game("Other", "https://other.example/")
     old = open_game(adas_browser, game)
-    with store.clients.edit(game.id) as client:
-        client.game_url = "https://space.example/elsewhere"
+    edit(store.clients, game.id, game_url="https://space.example/elsewhere")
     wrong_requests = {
         "none": {},
         "other session": {"request": open_game(bobs_browser, game)},
@@ -278,8 +260,7 @@ def test_request_signed_for_another_session_is_no_account(
     query = {"request": open_game(adas_browser, game), "decision": "allow"}  # is ignored
     path = f"/play/{game.id}/authorize"
     for grants in ({}, {game.id: Grant("a grant", ["userinfo"], 1)}):
-        with store.users.edit(ada.id) as user:
-            user.grants = grants
+        edit(store.users, ada.id, grants=grants)
         before = store.users.read(ada.id)
         for kind, sent in wrong_requests.items():
             with subtests.test(kind, allowed_before=bool(grants)):
@@ -287,6 +268,10 @@ def test_request_signed_for_another_session_is_no_account(
                     answer = adas_browser.post(path, data=form, query_string=query)
                     assert (answer.status_code, refusal(answer)) == (403, "no_account")
                 assert store.users.read(ada.id) == before
+    signed = open_game(adas_browser, game)
+    adas_browser.post("/sign-out")
+    answer = request_code(adas_browser, game, signed, decision="allow")
+    assert (answer.status_code, refusal(answer)) == (403, "no_account")
     assert faults.stored("codes") == {}
 
 
@@ -302,7 +287,6 @@ def test_failed_write_is_server_error(adas_browser, game, faults):
 
 
 def cards(page: TestResponse) -> list[str]:
-    """Return the names of the games on a page, from top to bottom."""
     return [each.text for each in parse(page).select("h3 bdi")]
 
 
@@ -311,8 +295,7 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
     add_game("Ant", "https://a.example/")
     add_game("Bee", "https://b.example/", listed=False)
     disabled = add_game("Cat", "https://c.example/")
-    with store.clients.edit(disabled.id) as client:
-        client.disabled = True
+    edit(store.clients, disabled.id, disabled=True)
     store.clients.register("No game", ["https://n.example/"], None, listed=True)
     for visit in (lambda: None, browser.sign_in):
         visit()
@@ -366,11 +349,8 @@ def test_games_are_paged_by_id_in_both_directions(store, moderators_browser, add
 
 @pytest.fixture
 def moderators_browser(store, bob, open_browser) -> Browser:
-    with store.users.edit(bob.id) as user:
-        user.mod_level = MODERATOR
-    browser = open_browser()
-    browser.sign_in("Bob")
-    return browser
+    edit(store.users, bob.id, mod_level=MODERATOR)
+    return signed_in(open_browser(), "Bob")
 
 
 def test_moderator_lists_and_unlists_a_game(
@@ -386,8 +366,7 @@ def test_moderator_lists_and_unlists_a_game(
     assert cards(moderators_browser.get("/")) == ["Space Game"]
     assert moderators_browser.post(path, data=seen | {"listed": "Yes"}).status_code == 400
     for listed, shown in (("yes", ["Space Game"]), ("no", [])):
-        answer = moderators_browser.post(path, data=seen | {"listed": listed})
-        assert (answer.status_code, answer.location) == (303, "/")
+        assert led_to(moderators_browser.post(path, data=seen | {"listed": listed})) == "/"
         assert cards(adas_browser.get("/")) == shown
     adas_browser.post("/sign-out")
     assert adas_browser.post(path).location.startswith("/sign-in")
@@ -400,8 +379,7 @@ def test_listing_a_game_with_an_outdated_address_is_409(store, moderators_browse
     page = parse(moderators_browser.get("/"))
     assert page.find(attrs={"name": "game_url"})["value"] == GAME
     assert GAME in [each.text for each in page.select("code")]
-    with store.clients.edit(game.id) as client:
-        client.game_url = "https://another.example/"
+    edit(store.clients, game.id, game_url="https://another.example/")
     seen = {"listed": "yes", "game_url": GAME}
     assert moderators_browser.post(f"/play/{game.id}/listed", data=seen).status_code == 409
     assert not store.clients.read(game.id).listed

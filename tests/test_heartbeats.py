@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 
 import pytest
-from forms import race
+from forms import edit, race, signed_in
 
 from identity.acts import accounts
 from identity.acts.actors import Actor, Authority
@@ -93,9 +93,7 @@ def test_heartbeat_of_a_clock_that_is_ahead_counts_once(store, beat, played, ada
 
 
 def test_racing_heartbeats_count_once(clock, ada, played, open_browser):
-    browsers = [open_browser() for _ in range(8)]
-    for browser in browsers:
-        browser.sign_in()
+    browsers = [signed_in(open_browser()) for _ in range(8)]
     clock.shift(60)
     answers = race(*(functools.partial(each.post, ADDRESS) for each in browsers))
     assert [each.status_code for each in answers] == [200] * 8
@@ -120,8 +118,7 @@ def test_heartbeat_names_its_game(store, beat, ada, adas_browser, clock):
     """A game that is no game of this site counts as none, as on older pages that send nothing."""
     fields = {"game_url": "https://chess.example/", "listed": True}
     game, _ = store.clients.register("Chess", [], None, **fields)
-    with store.users.edit(ada.id) as user:
-        user.grants[game.id] = Grant("a grant", ["userinfo"], 1)
+    edit(store.users, ada.id, grants={game.id: Grant("a grant", ["userinfo"], 1)})
     for sent, kept in ((game.id, game.id), ("x" * 24, None), ("../users/1", None), (None, None)):
         clock.shift(60)
         data = {"client_id": sent} if sent else None
@@ -172,14 +169,11 @@ def test_hidden_game_is_named_to_the_player_and_to_moderators_alone(store, beat,
     beat(60)
     assert not any(seen())
     accounts.add_heartbeat(Authority(store, Actor(ada.id)), ada.id, game.id)
-    with store.users.edit(ada.id) as user:
-        user.last_game = game.id
+    edit(store.users, ada.id, last_game=game.id)
     assert all(seen())
-    with store.users.edit(ada.id) as user:
-        user.hides_game = True
+    edit(store.users, ada.id, hides_game=True)
     assert seen() == [False, False, True, True]
-    with store.clients.edit(game.id) as client:
-        client.listed = False
+    edit(store.clients, game.id, listed=False)
     assert not any(seen())
 
 
@@ -197,8 +191,7 @@ def test_profile_shows_listed_games_that_are_not_hidden(store, ada):
     ):
         url = f"https://{name}.example/"
         client, _ = store.clients.register(name, [], None, game_url=url, listed=True)
-        with store.clients.edit(client.id) as edited:
-            edited.listed, edited.disabled = name != "unlisted", name == "disabled"
+        edit(store.clients, client.id, listed=name != "unlisted", disabled=name == "disabled")
         with store.users.edit(ada.id) as user:
             grant = {"id": name, "scope": ["userinfo"], "since": now_ms(), "played": 500}
             user.grants[client.id] = Grant(**grant | change)

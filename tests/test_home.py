@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from forms import parse, text_of
+from forms import edit, parse, text_of
 
 from identity.acts import accounts
 from identity.acts.actors import Actor, Authority
@@ -14,7 +14,6 @@ from pages.community.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
 
 @pytest.fixture
 def add_game(store):
-    """A function that calls `register_game`."""
     return functools.partial(register_game, store)
 
 
@@ -27,16 +26,9 @@ def register_game(store, name: str = "Space Game", **fields) -> Client:
 
 def play(store, user: User, game: Client | None, **fields) -> None:
     """Let a player play now: send a heartbeat that names the game; older pages name none."""
-    with store.users.edit(user.id) as edited:
-        edited.created = edited.last_heartbeat = 1  # the sign-up counts as a heartbeat
-        for field, value in fields.items():
-            setattr(edited, field, value)
+    # The sign-up counts as a heartbeat.
+    edit(store.users, user.id, created=1, last_heartbeat=1, **fields)
     accounts.add_heartbeat(Authority(store, Actor(user.id)), user.id, game and game.id)
-
-
-def set_level(store, user: User, mod_level: int) -> None:
-    with store.users.edit(user.id) as edited:
-        edited.mod_level = mod_level
 
 
 def people(page, heading: str) -> dict[str, str]:
@@ -60,9 +52,6 @@ def numbers(page) -> dict[str, str]:
     return {
         each.h3.text.strip(): each.select_one(".now").text for each in cards if each(class_="now")
     }
-
-
-# -- guests ----------------------------------------------------------------------------------------
 
 
 def test_guest_reads_what_the_site_is_and_how_to_join(app, browser, ada, subtests):
@@ -99,9 +88,6 @@ def test_guest_sees_numbers_alone_where_the_list_is_for_members(
         assert people(page, "Playing now").keys() == {"Ada", "Bob"} and "By Bob" in text_of(page)
 
 
-# -- who plays now ---------------------------------------------------------------------------------
-
-
 def test_six_faces_the_latest_first_and_the_number_of_others(store, add_players, add_game, anyone):
     assert "Nobody is playing right now." in text_of(anyone.get("/"))
     space, chess = add_game(), add_game("Chess")
@@ -109,16 +95,14 @@ def test_six_faces_the_latest_first_and_the_number_of_others(store, add_players,
     for user in users[:FACES_SHOWN]:
         play(store, user, space)
     page = anyone.get("/")
-    assert list(people(page, "Playing now")) == [
-        each.name for each in reversed(users[:FACES_SHOWN])
-    ]
+    latest = reversed(users[:FACES_SHOWN])
+    assert list(people(page, "Playing now")) == [each.name for each in latest]
     assert " more" not in text_of(page)
     for user in users[FACES_SHOWN:]:
         play(store, user, chess)
     page = anyone.get("/")
-    assert list(people(page, "Playing now").items())[:3] == [
-        *(("player h", "Chess"), ("player g", "Chess"), ("player f", "Space Game"))
-    ]
+    shown = [("player h", "Chess"), ("player g", "Chess"), ("player f", "Space Game")]
+    assert list(people(page, "Playing now").items())[:3] == shown
     assert "and 2 more" in text_of(page)
     assert numbers(page) == {"Space Game": "6 playing", "Chess": "2 playing"}
 
@@ -143,14 +127,12 @@ def test_game_is_named_only_if_it_may_be(store, add_players, add_game, anyone, a
     assert people(page, "Playing now") == dict.fromkeys(("old", "tests", "hides"), "Playing now")
     assert "Secret" not in page.text
     assert numbers(page) == {}  # one player alone would be known by the number
-    with store.users.edit(hides.id) as user:
-        user.hides_game = False
+    edit(store.users, hides.id, hides_game=False)
     play(store, hides, game)
     assert people(anyone.get(f"/games/{game.id}"), "Playing now").keys() == {"hides"}
-    with store.users.edit(hides.id) as user:
-        user.hides_game = True  # at once, not with the next heartbeat
+    edit(store.users, hides.id, hides_game=True)  # at once, not with the next heartbeat
     assert people(anyone.get(f"/games/{game.id}"), "Playing now") == {}
-    set_level(store, ada, MODERATOR)
+    edit(store.users, ada.id, mod_level=MODERATOR)
     assert people(adas_browser.get("/"), "Playing now")["hides"] == "Space Game"
     assert people(adas_browser.get(f"/games/{game.id}"), "Playing now").keys() == {"hides"}
 
@@ -162,8 +144,7 @@ def test_face_of_an_unlisted_suspended_or_damaged_player_is_not_shown(
     game = add_game()
     play(store, unlisted, game, unlisted=True)
     play(store, suspended, game)
-    with store.users.edit(suspended.id) as user:
-        user.suspension = Suspension(None)
+    edit(store.users, suspended.id, suspension=Suspension(None))
     play(store, damaged, game)
     play(store, ada, game, unlisted=True)
     faults.damage_user(damaged.id)
@@ -172,11 +153,8 @@ def test_face_of_an_unlisted_suspended_or_damaged_player_is_not_shown(
         assert people(page, "Playing now") == {}
         assert f"{number} playing" in text_of(page)
         assert people(adas_browser.get(path), "Playing now").keys() == {"Ada"}  # herself
-    set_level(store, ada, MODERATOR)
+    edit(store.users, ada.id, mod_level=MODERATOR)
     assert people(adas_browser.get("/"), "Playing now").keys() == {"Ada", "unlisted"}
-
-
-# -- signed in -------------------------------------------------------------------------------------
 
 
 def test_last_game_is_offered_where_there_are_two(store, clock, adas_browser, ada, bob, add_game):
@@ -191,13 +169,8 @@ def test_last_game_is_offered_where_there_are_two(store, clock, adas_browser, ad
     page = adas_browser.get("/")
     assert first_card(page).startswith("You played Space Game 20 minutes ago. One person is")
     assert parse(page).select_one(".first a")["href"] == f"/play/{game.id}"
-    for change in ({"listed": False}, {"listed": True, "disabled": True}, "deleted"):
-        if change == "deleted":
-            store.clients.delete(game.id)
-        else:
-            with store.clients.edit(game.id) as client:
-                for field, value in change.items():
-                    setattr(client, field, value)
+    for change in ({"listed": False}, {"listed": True, "disabled": True}, None):
+        edit(store.clients, game.id, **change) if change else store.clients.delete(game.id)
         page = adas_browser.get("/")
         assert "played" not in first_card(page) and "Continue playing" not in page.text
 
@@ -213,7 +186,7 @@ def test_first_line_fits_what_there_is(app, store, adas_browser, ada, add_game, 
     app.config["CLIENT_REGISTRATION"] = "admins"
     assert first_card(adas_browser.get("/")).startswith("You are early")
     assert "Add a game" not in adas_browser.get("/").text
-    set_level(store, ada, ADMINISTRATOR)
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     page = adas_browser.get("/")
     assert first_card(page) == "Your site is up. Two things make it a place: a friend and a game."
     assert parse(page).find("a", string="Add a game")["href"] == "/developer"
@@ -234,12 +207,11 @@ def test_newest_players_have_joined_lately(store, clock, adas_browser, ada, add_
     add_players("suspended", suspension=Suspension(None))
     found = people(adas_browser.get("/"), "New here")
     assert list(found) == ["today", "yesterday", "imported", "three", "months", "long ago"]
-    assert [found[each] for each in ("today", "yesterday", "three", "long ago")] == [
-        *("Joined today", "Joined yesterday", "Joined 3 days ago", "Joined in January 1970")
-    ]
+    lines = ["Joined today", "Joined yesterday", "Joined 3 days ago", "Joined in January 1970"]
+    assert [found[each] for each in ("today", "yesterday", "three", "long ago")] == lines
     add_players(*(f"new {letter}" for letter in "abcdefg"))
     assert len(people(adas_browser.get("/"), "New here")) == FACES_SHOWN
-    set_level(store, ada, MODERATOR)
+    edit(store.users, ada.id, mod_level=MODERATOR)
     add_players("hermit", unlisted=True)
     assert "hermit" in people(adas_browser.get("/"), "New here")
 
@@ -248,7 +220,7 @@ def test_only_player_reads_how_to_invite_others(app, store, adas_browser, ada, a
     alone, invite = "You are the only player so far.", "Invite a friend"
     assert alone in text_of(adas_browser.get("/"))
     assert invite not in adas_browser.get("/").text  # only administrators can
-    set_level(store, ada, ADMINISTRATOR)
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     for mode, words in (("invite", invite), ("open", "Anyone can join"), ("closed", None)):
         app.config["SIGN_UP"] = mode
         text = text_of(adas_browser.get("/"))
@@ -281,18 +253,10 @@ def test_page_reads_few_records(store, adas_browser, add_players, add_game, monk
     assert len(set(asked)) <= few
 
 
-# -- the page of a game ----------------------------------------------------------------------------
-
-
 def test_page_of_a_game(store, anyone, ada, bob, add_game):
-    game = add_game(
-        "<b>Space</b>",
-        game_url="https://space.example/",
-        owner_id=ada.id,
-        description="Rocks & stars.",
-    )
-    with store.users.edit(bob.id) as user:
-        user.flairs, user.equipped_flair = ["none", "first ten"], "first ten"
+    fields = {"game_url": "https://space.example/", "description": "Rocks & stars."}
+    game = add_game("<b>Space</b>", owner_id=ada.id, **fields)
+    edit(store.users, bob.id, flairs=["none", "first ten"], equipped_flair="first ten")
     play(store, bob, game)
     page = anyone.get(f"/games/{game.id}")
     soup = parse(page)
@@ -308,9 +272,8 @@ def test_page_of_a_game(store, anyone, ada, bob, add_game):
     }
     assert soup.find("meta", attrs={"name": "robots"}) is None
     [card] = parse(anyone.get("/")).select(".game")
-    assert [each["href"] for each in card.select("a")] == [
-        *(f"/games/{game.id}", f"/users/{ada.id}", f"/play/{game.id}")
-    ]
+    links = [f"/games/{game.id}", f"/users/{ada.id}", f"/play/{game.id}"]
+    assert [each["href"] for each in card.select("a")] == links
 
 
 def test_page_of_a_game_that_is_not_listed_is_not_indexed(anyone, add_game):
@@ -321,8 +284,7 @@ def test_page_of_a_game_that_is_not_listed_is_not_indexed(anyone, add_game):
 
 def test_page_of_no_game_is_404(store, anyone, program, add_game):
     disabled = add_game()
-    with store.clients.edit(disabled.id) as client:
-        client.disabled = True
+    edit(store.clients, disabled.id, disabled=True)
     for client_id in (program.id, disabled.id, "x", "%00", "z" * 24, "é"):
         page = anyone.get(f"/games/{client_id}")
         assert (page.status_code, "deleted or disabled" in page.text) == (404, True), client_id

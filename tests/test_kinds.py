@@ -1,19 +1,8 @@
 """The declarations of the kinds of records."""
 
+from model import records
 from model.kinds import KINDS
-from model.records import (
-    Client,
-    Cover,
-    FormerEmail,
-    FormerName,
-    Handle,
-    OpenIdKey,
-    Passkey,
-    RecoveryCodes,
-    Report,
-    Suspension,
-    User,
-)
+from model.records import Client, Report, Suspension, User
 from model.site_records import Invite, Message, Note
 
 GAME = {"game_url": "https://chess.example/", "listed": True}
@@ -26,15 +15,15 @@ SAMPLES = {
     "invites": lambda: Invite("0" * 64, 5, "f" * 64),
     "user_notes": lambda: Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
     "outbox": lambda: Message("0" * 15 + "-00000000", "chat", "player", "", 5, 6),
-    "handles": lambda: Handle("ada", 1),
-    "former_emails": lambda: FormerEmail("0" * 64, 1, 5, 4),
-    "former_names": lambda: FormerName("0" * 64, 1, 5),
-    "covers": lambda: Cover(f"{'c' * 24}-5", "c" * 24, "", ""),
+    "handles": lambda: records.Handle("ada", 1),
+    "former_emails": lambda: records.FormerEmail("0" * 64, 1, 5, 4),
+    "former_names": lambda: records.FormerName("0" * 64, 1, 5),
+    "covers": lambda: records.Cover(f"{'c' * 24}-5", "c" * 24, "", ""),
     "reports": lambda: Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
     "reports.client": lambda: Report("0" * 15 + "-00000000", 1, "client:x", "spam", "", 5, 6),
-    "openid_keys": lambda: OpenIdKey("k" * 43, "", "", 5, 6),
-    "passkeys": lambda: Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5),
-    "recovery_codes": lambda: RecoveryCodes(1, ["0" * 64], 5),
+    "openid_keys": lambda: records.OpenIdKey("k" * 43, "", "", 5, 6),
+    "passkeys": lambda: records.Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5),
+    "recovery_codes": lambda: records.RecoveryCodes(1, ["0" * 64], 5),
 }
 
 

@@ -1,8 +1,4 @@
-"""The structure of the code: imports, private names, inheritance, templates, length of modules.
-
-The rules of imports are those of import-linter in pyproject.toml, which reads packages only;
-ruff finds private names that are used outside of their class.
-"""
+"""The structure of the code: what import-linter and ruff do not find, and that they run."""
 
 import ast
 import graphlib
@@ -38,7 +34,6 @@ TEMPLATE_CALLS = {"url_for", "picture_address", "cover_address"}
 
 
 def run(program: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
-    """Run a program of this environment."""
     command = [Path(sys.executable).with_name(program), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 

@@ -19,7 +19,6 @@ MONDAY = 1_763_942_400_000  # 24 November 2025, 00:00 UTC
 
 @pytest.fixture
 def boss(enter):
-    """The browser of an administrator."""
     return enter("Boss", ADMINISTRATOR)
 
 
@@ -60,10 +59,8 @@ def test_lines_are_sentences_by_day(store, boss, write, add_players):
     ):
         write(time, act, by, **ids)
     assert sentences(boss) == [
-        "Boss: something <new>.",
-        "Player 99 (who left) deleted player 98 (who left).",
-        "The command disabled the app Chess.",
-        "Boss suspended Emi for 1 day.",
+        *("Boss: something <new>.", "Player 99 (who left) deleted player 98 (who left)."),
+        *("The command disabled the app Chess.", "Boss suspended Emi for 1 day."),
         "Emi created an account with the invitation “ Class <9b>”.",
         "Boss created the invitation “ Class <9b>” for 7 days.",
     ]
@@ -113,9 +110,8 @@ def test_pages_have_every_line_once(boss, write):
         link = page.select_one('a[rel="next"]')
         address = link and link["href"]
     assert [len(each) for each in found] == [100, 100, 50, 0][: len(found)]
-    assert [line for page in found for line in page] == [
-        f"The command: number {number}." for number in range(249, -1, -1)
-    ]
+    lines = [f"The command: number {number}." for number in range(249, -1, -1)]
+    assert [line for page in found for line in page] == lines
 
 
 def test_page_reads_a_part_of_a_long_log(boss, write, monkeypatch):

@@ -1,14 +1,10 @@
-"""The forms of moderators and administrators: `pages.community.moderation`.
+"""The forms of `pages.community.moderation`. tests/test_accounts.py has the rights of each act."""
 
-tests/test_accounts.py has the rights of each act.
-"""
-
-import html
 import re
 
 import pytest
 from conftest import PASSWORD
-from forms import problems_of, save, text_of, value_of
+from forms import edit, save, signed_in, text_of
 
 from identity.access.passwords import hash_password
 from identity.site.formatting import DAY
@@ -50,9 +46,7 @@ def browser_of(open_browser):
     """A function that opens a browser in which this player is signed in."""
 
     def browser_of(user: User):
-        browser = open_browser()
-        assert browser.sign_in(user.name).status_code == 303
-        return browser
+        return signed_in(open_browser(), user.name)
 
     return browser_of
 
@@ -77,11 +71,11 @@ def set_up_profile(store):
     """A function that sets fields of a user, so that `act` is not a no-op."""
 
     def set_up_profile(user: User, act: str = "") -> User:
-        with store.users.edit(user.id) as edited:
-            edited.bio = "Something rude"
-            edited.flairs = ["none", "Old hand"]
-            edited.equipped_flair = "Old hand"
-            edited.suspension = Suspension(user.id) if act == "unsuspend" else None
+        with store.users.edit(user.id) as user:
+            user.bio = "Something rude"
+            user.flairs = ["none", "Old hand"]
+            user.equipped_flair = "Old hand"
+            user.suspension = Suspension(user.id) if act == "unsuspend" else None
         store.pictures.save(user.id, generate_picture(77))
         return store.users.read(user.id)
 
@@ -89,12 +83,8 @@ def set_up_profile(store):
 
 
 def do(browser, user: User, act: str, **changes: str):
-    """Submit the form of an act on a player's profile."""
     path, form, _ = ACTS[act]
     return browser.post(f"/users/{user.id}{path}", data=form | changes)
-
-
-# -- rights ---------------------------------------------------------------------------------------
 
 
 def test_form_acts_for_the_signed_in_player_or_is_403(
@@ -155,11 +145,8 @@ def test_invalid_or_deleted_user_is_404(store, browser, admins_browser, bob):
             assert admins_browser.post(f"/users/{user_id}{path}", data=form).status_code == 404
 
 
-# -- suspension -----------------------------------------------------------------------------------
-
-
 def test_suspension_ends_sessions_and_tokens(
-    store, adas_browser, open_browser, moderators_browser, ada, program
+    adas_browser, open_browser, moderators_browser, ada, program
 ):
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)
@@ -192,8 +179,7 @@ def test_only_moderators_read_why_a_player_is_suspended(
         (None, "Unknown"),
         (77, "A player who left"),
     ):
-        with store.users.edit(ada.id) as user:
-            user.suspension = Suspension(by, 1000, "Insults <b>", end)
+        edit(store.users, ada.id, suspension=Suspension(by, 1000, "Insults <b>", end))
         shown = text_of(moderators_browser.get(f"/users/{ada.id}"))
         assert f"Suspended by {words} Since 1 January 1970, 00:00 UTC" in shown
         assert "Until 1 January 2100, 10:30 UTC Reason Insults <b>" in shown
@@ -214,12 +200,6 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     assert do(moderators_browser, ada, "suspend", **changed).status_code == 303
     suspension = store.users.read(ada.id).suspension
     assert (suspension.reason, suspension.until) == ("Threats", None)
-    too_long = {"reason": "r" * 201}
-    for refused in (too_long, {"reason": "\u202er"}, {"length": "2 days"}, {"length": ""}):
-        page = do(moderators_browser, ada, "suspend", **form | refused)
-        assert (page.status_code, 'aria-invalid="true"' in page.text) == (400, True)
-        assert html.escape(refused.get("reason", "Insults")) in page.text
-    assert store.users.read(ada.id).suspension == suspension
 
 
 def test_suspend_form_proposes_a_week_or_the_present_end(store, ada, moderators_browser, clock):
@@ -239,12 +219,6 @@ def test_suspend_form_proposes_a_week_or_the_present_end(store, ada, moderators_
         do(moderators_browser, ada, "suspend", reason="A correction", length=proposed())
         suspension = store.users.read(ada.id).suspension
         assert (suspension.reason, suspension.until) == ("A correction", until)
-    do(moderators_browser, ada, "unsuspend")
-    page = do(moderators_browser, ada, "suspend", length="Keep the end")
-    assert (page.status_code, store.users.read(ada.id).suspended) == (400, False)
-
-
-# -- resets ---------------------------------------------------------------------------------------
 
 
 def test_name_reset_gives_a_reserved_name(
@@ -264,26 +238,19 @@ def test_name_reset_gives_a_reserved_name(
     assert adas_browser.post("/account", data={"name": "Ada"}).status_code == 303
 
 
-def test_player_reads_once_that_the_name_was_reset(
-    ada, adas_browser, open_browser, moderators_browser, clock
-):
+def test_name_reset_is_told_once(ada, adas_browser, open_browser, moderators_browser, clock):
     do(moderators_browser, ada, "reset name")
     do(moderators_browser, ada, "reset name")  # a no-op
     told = f"A moderator changed your name to player{ada.id}."
-    new_browser = open_browser()
-    new_browser.sign_in("ada@example.org")
+    new_browser = signed_in(open_browser(), "ada@example.org")
     for browser in (adas_browser, new_browser):
         pages = [browser.get(path).text.count(told) for path in ("/", "/account", "/")]
         assert pages == [1, 0, 0]
     clock.shift(31 * DAY)
-    new_browser = open_browser()
-    new_browser.sign_in("ada@example.org")
-    assert told not in new_browser.get("/").text
+    assert told not in signed_in(open_browser(), "ada@example.org").get("/").text
 
 
-def test_player_reads_once_what_a_moderator_removed(
-    store, ada, adas_browser, moderators_browser, set_up_profile
-):
+def test_removal_is_told_once(store, ada, adas_browser, moderators_browser, set_up_profile):
     """What was not there is not told; nor is what the player removes."""
     told = {
         "reset picture": "A moderator removed your picture. Choose another one on your account",
@@ -316,24 +283,16 @@ def test_picture_reset_restores_the_generated_picture(store, moderators_browser,
         assert do(moderators_browser, ada, "reset bio", what=what).status_code == 400
 
 
-# -- levels and flairs ----------------------------------------------------------------------------
-
-
 def test_mod_level_is_set_or_an_error_of_the_form(store, admin, admins_browser, ada):
     for level in (2, 1, 0):
         assert do(admins_browser, ada, "mod level", mod_level=str(level)).status_code == 303
         assert store.users.read(ada.id).mod_level == level
-    for level in ("", "3", "-1", "x", "1.0", "٢", " 1"):
-        page = do(admins_browser, ada, "mod level", mod_level=level)
-        assert (page.status_code, "Use 0, 1 or 2." in page.text) == (400, True)
     page = do(admins_browser, admin, "mod level", mod_level="0")
     assert (page.status_code, "the last administrator" in page.text) == (409, True)
     assert [store.users.read(each.id).mod_level for each in (ada, admin)] == [0, 2]
 
 
-def test_flair_can_be_equipped_until_it_is_revoked(
-    store, adas_browser, admins_browser, anyone, ada
-):
+def test_flair_is_equipped_until_it_is_revoked(store, adas_browser, admins_browser, anyone, ada):
     def equip(flair: str) -> int:
         return adas_browser.post("/account", data={"equippedFlair": flair}).status_code
 
@@ -349,16 +308,3 @@ def test_flair_can_be_equipped_until_it_is_revoked(
         assert do(admins_browser, ada, "revoke", flair=revoked).status_code == 303
         shown = anyone.get("/api/users/info?id=1").json["user"]
         assert (shown["flairs"], shown["equippedFlair"]) == (left, equipped)
-
-
-def test_invalid_flair_is_400_with_a_field_error(store, admins_browser, ada, set_up_profile):
-    before = set_up_profile(ada)
-    page = do(admins_browser, ada, "grant", flair="x" * 31)
-    assert value_of(page, "flair") == "x" * 31
-    for act, flair in (
-        *(("grant", flair) for flair in ("", " ", "x" * 31, "a\nb", "a\0b", "a\u202eb")),
-        *(("revoke", flair) for flair in ("none", "", "Champion", "old hand")),
-    ):
-        page = do(admins_browser, ada, act, flair=flair)
-        assert (page.status_code, list(problems_of(page))) == (400, ["flair"])
-    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])

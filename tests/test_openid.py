@@ -1,7 +1,4 @@
-"""OpenID Connect as an installation has it: the setting, the keys of ID tokens, signing in again.
-
-tests/conformance/ has what the standard demands of a provider.
-"""
+"""OpenID Connect as an installation has it; tests/conformance/ has what the standard demands."""
 
 import functools
 import hashlib
@@ -15,11 +12,11 @@ from conformance.relying_party import decode, read_key
 from conftest import PASSWORD, on_each_backend
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
-from forms import hidden_field, parse
+from forms import edit, hidden_field, parse, signed_in
 
 from identity.access import links
 from identity.oauth.claims import GROUPS_IN_TOKEN
-from identity.oauth.openid import BadHint, read_hint
+from identity.oauth.openid import read_hint
 from identity.oauth.openid_keys import add_key, published_keys, rotate_openid_keys, signing_key
 from identity.site.settings import ROOT, SettingError, read_settings
 from model.records import now_ms
@@ -31,23 +28,19 @@ SITE = "http://localhost"
 
 @pytest.fixture
 def app(make_app):
-    """An app with OpenID Connect."""
     return make_app(OPENID="on")
 
 
 @pytest.fixture
 def forum(register):
-    """A program that was registered by the administrators."""
     return register(CALLBACK, name="The Forum")
 
 
 def id_token_of(forum, browser, **parameters: str) -> str:
-    """Return the ID token of a sign-in."""
     return tokens_of(forum, browser, **parameters)["id_token"]
 
 
 def tokens_of(forum, browser, **parameters: str) -> dict[str, str]:
-    """Return the response of the token endpoint after a sign-in."""
     code = browser.allow(forum, **{"scope": "openid"} | parameters)
     return forum.exchange_standard(code).json
 
@@ -59,9 +52,6 @@ def verifying_key(id_token: str, http) -> dict:
     jwk = next(each for each in http.get("/oauth/keys").json["keys"] if each["kid"] == kid)
     read_key(jwk).verify(decode(signature), signed.encode(), PKCS1v15(), SHA256())
     return jwk
-
-
-# -- the setting --------------------------------------------------------------------------------
 
 
 def test_without_the_setting_nothing_is_there(make_app, open_browser, register, adas_browser):
@@ -103,8 +93,7 @@ def test_start_does_not_import_cryptography(environment, tmp_path, openid):
 def test_many_groups_are_in_userinfo_alone(store, forum, adas_browser, anyone, ada):
     """Programs keep the ID token in a cookie, which has at most 4 kB."""
     for count in (GROUPS_IN_TOKEN, GROUPS_IN_TOKEN + 1):
-        with store.users.edit(ada.id) as user:
-            user.flairs = ["none", *(f"no. {number}" for number in range(1, count))]
+        edit(store.users, ada.id, flairs=["none", *(f"no. {number}" for number in range(1, count))])
         tokens = tokens_of(forum, adas_browser, scope="openid groups")
         headers = {"Authorization": f"Bearer {tokens['access_token']}"}
         groups = anyone.get("/oauth/userinfo", headers=headers).json["groups"]
@@ -131,11 +120,7 @@ def test_id_token_says_how_the_player_signed_in(store, forum, adas_browser, open
 
 
 def claims_of(forum, browser) -> dict:
-    """Return the claims in the ID token of a sign-in."""
     return json.loads(decode(id_token_of(forum, browser).split(".")[1]))
-
-
-# -- keys ---------------------------------------------------------------------------------------
 
 
 @on_each_backend
@@ -197,8 +182,7 @@ def test_old_private_half_that_cannot_be_removed_stops_nothing(clock, store, fau
 
 def test_lost_key_is_replaced(store, forum, adas_browser, anyone):
     first = id_token_of(forum, adas_browser)
-    with store.openid_keys.edit(signing_key(store).id) as key:
-        key.private_key = ""
+    edit(store.openid_keys, signing_key(store).id, private_key="")
     assert verifying_key(id_token_of(forum, adas_browser), anyone) != verifying_key(first, anyone)
 
 
@@ -216,9 +200,6 @@ def test_silent_request_after_sixty_codes_redirects(forum, adas_browser, clock):
     silent = forum.link(scope="openid", prompt="none")
     errors = [forum.read_callback(adas_browser.get(silent)).get("error") for _ in range(60)]
     assert errors == [None] * 59 + ["temporarily_unavailable"]
-
-
-# -- signing in again ---------------------------------------------------------------------------
 
 
 def test_player_is_asked_for_the_password_once(clock, store, forum, adas_browser, ada):
@@ -253,8 +234,7 @@ def test_guest_is_asked_for_the_password_once(forum, adas_browser, open_browser)
 
 def test_only_the_player_of_the_hint_may_sign_in(store, forum, adas_browser, open_browser, bob):
     hint = id_token_of(forum, adas_browser)
-    bobs = open_browser()
-    bobs.sign_in("Bob")
+    bobs = signed_in(open_browser(), "Bob")
     bobs.allow(forum, scope="openid")
     page = bobs.get(bobs.get(forum.link(scope="openid", id_token_hint=hint)).location)
     leads_to = hidden_field(page, "next")
@@ -275,17 +255,6 @@ def test_head_request_signs_nobody_out(forum, adas_browser):
     assert adas_browser.get("/account").status_code == 200
     adas_browser.get(address)
     assert adas_browser.get("/account").status_code == 303
-
-
-def test_hint_of_an_unknown_key_counts_as_none(store, forum, adas_browser):
-    hint = id_token_of(forum, adas_browser)
-    rotate_openid_keys(store, now=True)
-    assert read_hint(hint, store, SITE) is None
-    assert "code" in forum.read_callback(
-        adas_browser.get(forum.link(scope="openid", id_token_hint=hint, prompt="none"))
-    )
-    with pytest.raises(BadHint):
-        read_hint("x.y.z", store, SITE)
 
 
 def test_code_stays_good_if_the_handle_cannot_be_saved(forum, adas_browser, faults, anyone):

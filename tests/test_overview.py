@@ -24,7 +24,6 @@ PATH = "/admin"
 
 @pytest.fixture
 def boss(enter):
-    """The browser of an administrator."""
     return enter("Boss", ADMINISTRATOR)
 
 
@@ -60,18 +59,14 @@ def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add
         suspension = Suspension("command", now, f"Of {name}", now + int(days * DAY_MS))
         add_players(name, suspension=suspension)
     assert waiting(warden) == [
-        "Bob : spam",
-        "Kart waits to be listed",
-        "The suspension of Sooner ends within a day",
+        *("Bob : spam", "Kart waits to be listed", "The suspension of Sooner ends within a day"),
         "The suspension of Soon ends in 2 days",
     ]
     assert number_in_header(warden) == "2 waiting"  # what needs an answer
     assert "Of Sooner" in warden.get(PATH).text
-    page = warden.get(f"/games/{game.id}")
-    assert "Leave unlisted" in page.text
+    assert "Leave unlisted" in warden.get(f"/games/{game.id}").text
     form = {"listed": "no", "game_url": game.game_url, "from_game": "yes"}
-    answer = warden.post(f"/play/{game.id}/listed", data=form)
-    assert answer.location == f"/games/{game.id}"
+    assert warden.post(f"/play/{game.id}/listed", data=form).location == f"/games/{game.id}"
     assert "Kart waits to be listed" not in waiting(warden)
     assert "Leave unlisted" not in warden.get(f"/games/{game.id}").text
     assert number_in_header(warden) == "1 waiting"

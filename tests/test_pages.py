@@ -10,7 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 from conftest import FOREIGN_LINK, Browser
 from flask import request
-from forms import parse
+from forms import edit, parse
 from PIL import Image
 from werkzeug.test import TestResponse
 
@@ -26,8 +26,7 @@ PAGE_LIMIT = 64 * 1024  # bytes of a form
 
 def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, subtests):
     """The values are public, and the addresses are those of the base URL, never of the Host."""
-    with store.users.edit(ada.id) as user:
-        user.bio = '  "Chess",\nmostly.  ' + "x" * 300
+    edit(store.users, ada.id, bio='  "Chess",\nmostly.  ' + "x" * 300)
     game, _ = store.clients.register(
         "Pong", [], None, game_url="https://pong.example/", description="For 2"
     )
@@ -78,8 +77,7 @@ def is_listed(answer: TestResponse) -> bool:
 
 def test_search_engines_list_public_pages_only(make_app, store, ada, bob, adas_browser, subtests):
     """Profiles if the setting says so, and never those of players who left the list."""
-    with store.users.edit(bob.id) as user:
-        user.unlisted = True
+    edit(store.users, bob.id, unlisted=True)
     add_game = functools.partial(store.clients.register, redirect_uris=[], owner_id=None)
     new, _ = add_game("Pong", game_url="https://pong.example/")
     game, _ = add_game("Chess", game_url="https://chess.example/", listed=True)
@@ -197,8 +195,7 @@ def test_error_page_shows_the_session_unless_it_is_5xx(app, browser, ada, faults
 
 def test_form_over_64_kib_is_413(adas_browser):
     for path in ("/sign-in", "/oauth/authorize", "/sign-out"):
-        answer = adas_browser.post(path, data={"request": "x" * PAGE_LIMIT})
-        assert answer.status_code == 413
+        assert adas_browser.post(path, data={"request": "x" * PAGE_LIMIT}).status_code == 413
 
 
 def test_query_of_raw_bytes_is_400(browser):
@@ -354,9 +351,6 @@ def test_own_origin_on_https_is_the_base_url(make_app):
     for origin, status in (("https://id.example.org", 303), ("http://id.example.org", 403)):
         headers = {"Origin": origin, "Host": "id.example.org"}
         assert client.post("/sign-out", headers=headers).status_code == status
-
-
-# -- site name and about link ---------------------------------------------------------------------
 
 
 def test_every_page_has_the_site_name_and_the_about_link(make_app):

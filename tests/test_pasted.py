@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 from conftest import PASSWORD
-from forms import sign_up
+from forms import led_to, sign_up
 
 from identity.access import links
 from identity.access.sessions import local_address
@@ -59,8 +59,7 @@ def test_pasted_invitations(store, ada, browser, subtests):
             assert f'name="invite" value="{invite}"' in page.text
     first = links.issue_first_account_link(store, "https://id.example.org")
     assert links.is_first_account_invite(store, find_secret(f"<{first}>.", "invite="))
-    refused = sign_up(browser, invite=f"{invite}x")
-    assert refused.status_code == 403
+    assert sign_up(browser, invite=f"{invite}x").status_code == 403
     assert sign_up(browser, invite=f"<{invite}>.").status_code == 303
 
 
@@ -70,12 +69,8 @@ def test_pasted_codes(store, ada, open_browser, subtests):
         with subtests.test(ascii(typed)):
             assert find_code(typed, "0-9", length=6) == "123456"
     shown = [
-        "BCDF-GHJK",
-        "bcdfghjk",
-        "bcdf–ghjk",
-        "ＢＣＤＦ　ＧＨＪＫ",
-        "B C D F G H J K",
-        "bcdf−ghjk",
+        *("BCDF-GHJK", "bcdfghjk", "bcdf–ghjk", "ＢＣＤＦ　ＧＨＪＫ"),
+        *("B C D F G H J K", "bcdf−ghjk"),
     ]
     shown += ["https://id.example.org/device?user_code=BCDF-GHJK", "Code: BCDF-GHJK (10 minutes)"]
     for typed in [*shown, *paste_in("BCDF-GHJK")]:
@@ -114,11 +109,9 @@ def test_pasted_emails(store, adas_browser, ada, subtests):
 def test_pasted_address_of_a_page(adas_browser, ada, subtests):
     for behind in (")", ").", ">", ",", "\u200b", "”", "%E2%80%8B", "%3E.", ":"):
         with subtests.test(ascii(behind)):
-            answer = adas_browser.get(f"/users/{ada.id}{behind}")
-            assert (answer.status_code, answer.location) == (303, f"/users/{ada.id}")
+            assert led_to(adas_browser.get(f"/users/{ada.id}{behind}")) == f"/users/{ada.id}"
     for path in ("/nobody)", "/users/999"):
-        answer = adas_browser.get(path, follow_redirects=True)
-        assert answer.status_code == 404
+        assert adas_browser.get(path, follow_redirects=True).status_code == 404
     for path in ("//evil.example/x)", "/\\evil.example)"):  # browsers would go to this host
         answer = adas_browser.get("/", environ_overrides={"PATH_INFO": path})
         assert local_address(answer.location) == answer.location

@@ -14,13 +14,11 @@ from pages.kit import files
 
 @pytest.fixture
 def address(ada) -> str:
-    """The path of Ada's small picture."""
     return f"/pfp/small/{ada.picture_file}"
 
 
 @pytest.fixture
 def plain_address(store) -> str:
-    """The path of the small picture of an imported account."""
     store.users.insert(User(7, "Grace", "grace@example.org", ""), generate_picture(7))
     return "/pfp/small/7.webp"
 
@@ -48,9 +46,6 @@ def test_imported_picture_has_the_plain_address(store, anyone, plain_address):
     assert anyone.get("/pfp/small/9.webp").status_code == 404
 
 
-# -- headers --------------------------------------------------------------------------------------
-
-
 def test_timestamped_picture_is_cacheable_for_a_day(adas_browser, address):
     headers = adas_browser.get(address).headers
     assert headers["Cache-Control"] == "public, max-age=86400, immutable"
@@ -63,9 +58,6 @@ def test_picture_allows_cross_origin_use(anyone, address):
         assert headers["Access-Control-Allow-Origin"] == "*"
         assert headers["Cross-Origin-Resource-Policy"] == "cross-origin"
         assert headers["X-Content-Type-Options"] == "nosniff"
-
-
-# -- conditions and ranges (RFC 9110) -------------------------------------------------------
 
 
 def test_if_none_match_with_the_etag_is_304(anyone, plain_address):
@@ -120,9 +112,6 @@ def test_invalid_range_or_date_is_ignored(anyone, address, subtests):
                 assert (answer.status_code, answer.data) == (200, whole)
 
 
-# -- other paths ----------------------------------------------------------------------------------
-
-
 def test_invalid_picture_path_or_method_is_refused(store, anyone, subtests):
     picture = dict.fromkeys(PICTURE_SIZES, b"RIFF")
     store.users.insert(User(1, "Grace", "grace@example.org", ""), picture)
@@ -150,9 +139,6 @@ def test_static_route_serves_only_visible_files_of_its_folder(anyone, tmp_path, 
         assert answer.status_code == 200
     for name in ("pfp", ".", "..", ".style.css", "..%2fstyle.css", ""):
         assert anyone.get(f"/static/{name}").status_code == 404
-
-
-# -- generated pictures ---------------------------------------------------------------------------
 
 
 def decode(content: bytes) -> Image.Image:

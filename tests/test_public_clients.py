@@ -7,6 +7,7 @@ import re
 
 import pytest
 from conftest import Program
+from forms import edit
 from test_token import CHALLENGE, S256, VERIFIER, basic
 
 from identity.oauth.terms import destination_of
@@ -19,13 +20,11 @@ ANY_ORIGIN = "Access-Control-Allow-Origin"
 
 @pytest.fixture
 def public(register) -> Program:
-    """A public client."""
     return register(CALLBACK, public=True)
 
 
 @pytest.fixture
 def code(adas_browser, public) -> str:
-    """A code of Ada for the public client."""
     return adas_browser.allow(public, **S256)
 
 
@@ -174,8 +173,7 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
         assert '<code dir="ltr">org.example.space:</code>' in page.text
         policy = page.headers["Content-Security-Policy"]
         assert re.search("form-action ([^;]*)", policy)[1] == "'self' org.example.space:"
-        answer = adas_browser.decide(page)
-        assert answer.location.startswith(f"{PRIVATE_USE}?code=")
+        assert adas_browser.decide(page).location.startswith(f"{PRIVATE_USE}?code=")
     assert destination_of("org.example.space://discord.com/cb") == "org.example.space:"
 
 
@@ -201,8 +199,7 @@ def ask(adas_browser, store):
     )
 
     def ask(game_url: str = client.game_url, **fields: str):
-        with store.clients.edit(client.id) as edited:
-            edited.game_url = game_url
+        edit(store.clients, client.id, game_url=game_url)
         page = adas_browser.get(f"/play/{client.id}").text
         signed = re.search('data-request="([^"]*)"', page)[1]
         form = {"request": signed, "decision": "allow"} | fields

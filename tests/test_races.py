@@ -1,8 +1,4 @@
-"""Two requests at once of which one may succeed: sign-up, passwords, the last administrators.
-
-tests/test_storage_contract.py has the races of each change of a record, on every backend, and
-tests/live/ those of the processes of a server.
-"""
+"""Two requests at once of which one may succeed: sign-up, passwords, the last administrators."""
 
 import contextlib
 import functools
@@ -10,7 +6,7 @@ import threading
 import time
 
 import pytest
-from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up
+from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up, signed_in
 from waiting import PATIENCE
 
 from identity.access import passwords
@@ -76,9 +72,7 @@ def test_one_of_two_racing_password_changes_succeeds(
     open_browser, adas_link, meet_before_saving, path
 ):
     """Also if both use one link."""
-    browsers = [open_browser(), open_browser()]
-    for each in browsers:
-        each.sign_in()
+    browsers = [signed_in(open_browser()) for _ in range(2)]
     proof = {"link": adas_link.partition("#")[2], "current_password": PASSWORD}
 
     def send(browser, number: int):

@@ -77,13 +77,7 @@ def test_reading_page_names_functions_of_the_grant():
     assert len(names) > 10
     assert names <= vars(identity_server).keys() | vars(authorization).keys() | vars(grants).keys()
     places = (
-        identity_server,
-        authorization,
-        clients,
-        grants,
-        signing,
-        stamps,
-        records,
+        *(identity_server, authorization, clients, grants, signing, stamps, records),
         records.Client,
     )
     functions = {name for each in places for name, value in vars(each).items() if callable(value)}

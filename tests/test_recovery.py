@@ -9,13 +9,13 @@ import pytest
 from authenticator import add_passkey, use_passkey
 from click.testing import CliRunner
 from conftest import PASSWORD, Browser
-from forms import hidden_field, parse, problems_of, text_of
+from forms import edit, hidden_field, parse, problems_of, signed_in, text_of
 from mail_server import code_in, link_in, text_of_letter
 
 from identity.access import letters, links
 from identity.access.links import give_sign_in_link
 from identity.access.mail_channel import Mail
-from identity.access.passwords import hash_password
+from identity.access.passwords import hash_password, verify_password
 from identity.acts.actors import COMMAND, Authority
 from identity.messages.outbox import MAIL, Sender, new_message
 from identity.site.settings import SETTINGS
@@ -25,20 +25,18 @@ from model.kinds import OUTBOX, PASSKEYS, waiting_queues
 from model.records import ADMINISTRATOR, MODERATOR, Suspension, User
 from pages.entry import recovery
 from pages.kit.proof import PROOF_AGE
+from storage.users import Users
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
 BROKEN = [
-    "a@[",
-    "ada@example.org]1",
-    "=?utf-8?q?b=40c.example=00?=x@d.example",
+    *("a@[", "ada@example.org]1", "=?utf-8?q?b=40c.example=00?=x@d.example"),
     "a%b.example@c.example",
 ]
 
 
 @pytest.fixture
 def app(make_app, mail_server):
-    """An app that sends letters."""
     return make_app(SMTP_URL=mail_server.url(), MAIL_FROM="site@games.example", SIGN_UP="open")
 
 
@@ -57,7 +55,6 @@ def deliver(app, store, mail_server):
 
 @pytest.fixture
 def ada(store):
-    """A player with a confirmed address."""
     user = store.users.register("Ada", EMAIL, hash_password(PASSWORD))
     return store.users.change_email(user.id, EMAIL, verified=True)
 
@@ -80,8 +77,6 @@ def set_password(browser, **fields: str):
 
 
 def has_password(store, user, password: str) -> bool:
-    from identity.access.passwords import verify_password
-
     return verify_password(store.users.read(user.id).password_hash, password)
 
 
@@ -89,8 +84,7 @@ def has_password(store, user, password: str) -> bool:
 
 
 def test_link_works_in_the_browser_that_asked(store, ada, browser, open_browser, request_letter):
-    other = open_browser()
-    assert other.sign_in().status_code == 303
+    other = signed_in(open_browser())
     link, _ = request_letter()
     assert link.startswith("http://localhost/recover#")
     page = browser.post("/recover/password", data={"link": link})
@@ -136,8 +130,7 @@ def test_new_password_or_address_ends_the_link(store, ada, browser, request_lett
     if change == "email":
         store.users.change_email(ada.id, "new@example.org")
     else:
-        with store.users.edit(ada.id) as user:
-            user.password_hash = hash_password(NEW)
+        edit(store.users, ada.id, password_hash=hash_password(NEW))
     assert set_password(browser, link=link).status_code == 403
     assert set_password(browser, code=code).status_code == 403
 
@@ -207,12 +200,9 @@ def test_codes_that_somebody_used_up_still_work_with_their_links(
     assert has_password(store, ada, NEW)
 
 
-def test_suspended_player_gets_no_session_by_link_or_code(
-    store, ada, browser, open_browser, request_letter
-):
+def test_suspended_player_gets_no_session_by_link_or_code(store, ada, browser, request_letter):
     link, code = request_letter()
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command", reason="Insults")
+    edit(store.users, ada.id, suspension=Suspension("command", reason="Insults"))
     for fields in ({"link": link}, {"code": code}, {"link": link, "code": code}):
         page = set_password(browser, **fields)
         assert (page.status_code, "You are suspended" in text_of(page)) == (403, True), fields
@@ -238,9 +228,7 @@ def test_response_does_not_tell_whether_an_address_is_known(store, ada, open_bro
     assert len(seen) == 3
 
 
-def test_typed_address_that_was_not_looked_up_in_time_is_forgotten(
-    store, browser, deliver, mail_server, clock
-):
+def test_typed_address_that_was_not_looked_up_in_time_is_forgotten(store, browser, deliver, clock):
     """The mail server was away. Administrators need not read what guests typed."""
     browser.post("/recover", data={"email": "eva@example.org"})
     clock.shift(links.LINK_MAX_AGE + 1)
@@ -249,7 +237,6 @@ def test_typed_address_that_was_not_looked_up_in_time_is_forgotten(
 
 def test_request_looks_nothing_up(ada, browser, monkeypatch):
     """So the time that it takes cannot tell who is known either."""
-    from storage.users import Users
 
     def fail(*_: object) -> None:
         raise AssertionError
@@ -297,9 +284,7 @@ def test_letters_are_limited_by_network_and_address(store, ada, open_browser, su
 
 def test_letters_are_limited_by_mailbox_however_it_is_spelled(browser, open_browser):
     spellings = (
-        "x@bücher.example",
-        "x@xn--bcher-kva.example",
-        "X@BÜCHER\u3002example",
+        *("x@bücher.example", "x@xn--bcher-kva.example", "X@BÜCHER\u3002example"),
         "x@Bücher.example",
     )
     statuses = [open_browser().post("/recover", data={"email": each}) for each in spellings]
@@ -357,23 +342,14 @@ def test_link_of_a_moderator_works_anywhere_also_without_mail(make_app, tmp_path
 
 # As an app may encode it: what RFC 6749 A.5 has, and all else that is UTF-8.
 STATES = [
-    "",
-    "%00",
-    "%0D%0Aa%0A",
-    "+%2B%20",
-    "%25%2526%26a%3Db%23",
-    "%F0%9F%98%80e%CC%81",
-    "a==&x=1",
+    *("", "%00", "%0D%0Aa%0A", "+%2B%20", "%25%2526%26a%3Db%23", "%F0%9F%98%80e%CC%81", "a==&x=1")
 ]
 STATES += ["%22%27%3C%3E", "[]{}|~!*'();", "%E2%80%A8%E2%80%AE%C2%85", "%zz%", "then=/x&next=/y"]
 STATES += ["x" * 7600, "%F0%9F%98%80" * 630, "+" * 7600, "a=" * 3800, "%26" * 2500]
 LINE_LENGTH = 8190 - len("GET  HTTP/1.1")  # characters of an address, for gunicorn and nginx
-STEPS = {  # the words of the link on the sign-in page
-    "sign in": None,
-    "sign up": "Create an account",
-    "code": "Set a new one",
-    "link": "Set a new one",
-}
+# The words of the link on the sign-in page
+STEPS = {"sign in": None, "sign up": "Create an account"}
+STEPS |= dict.fromkeys(("code", "link"), "Set a new one")
 
 
 @pytest.fixture
@@ -624,8 +600,7 @@ def test_address_from_before_that_breaks_the_rule(store, ada, open_browser, prog
         user = User(70 + number, f"Eve {number}", email, hash_password(PASSWORD))
         user.email_verified = bool(number % 2)
         store.users.insert(user)
-        eve = open_browser()
-        assert eve.sign_in(email).status_code == 303
+        eve = signed_in(open_browser(), email)
         token = program.token_for(eve.allow(program, scope="email openid"))
         assert "email" not in program.whois(token).json
         header = {"Authorization": f"Bearer {token}"}
@@ -642,8 +617,7 @@ def test_spelling_of_an_address_from_before_is_no_change(store, ada, open_browse
     """Earlier versions stored a domain as it was typed."""
     user = User(70, "Eve", "eve@bücher.example", hash_password(PASSWORD), email_verified=True)
     store.users.insert(user)
-    browser = open_browser()
-    assert browser.sign_in("eve@xn--bcher-kva.example").status_code == 303
+    browser = signed_in(open_browser(), "eve@xn--bcher-kva.example")
     form = {"email": "eve@bücher.example", "current_password": PASSWORD}
     page = browser.post("/account/email", data=form)
     assert problems_of(page) == {"email": "This is your email already."}
@@ -662,8 +636,7 @@ def test_players_from_before_are_asked_at_sign_in(store, bob, browser):
 @pytest.fixture
 def thief(ada, open_browser, deliver) -> Browser:
     """Another browser in which Ada is signed in, by somebody who knows the password."""
-    thief = open_browser()
-    thief.sign_in()
+    thief = signed_in(open_browser())
     deliver()
     return thief
 
@@ -794,14 +767,12 @@ def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, c
     assert browser.post("/account/email/letters", data=fields).status_code == 303
     for path, fields in list(acts.items())[:2]:
         clock.shift(PROOF_AGE)
-        done = browser.post(path, data=fields | {"password": PASSWORD})
-        assert done.status_code == 303
+        assert browser.post(path, data=fields | {"password": PASSWORD}).status_code == 303
         assert len(deliver()) == 1
 
 
 def test_administrators_get_a_letter_when_somebody_rises(store, ada, bob, enter, deliver):
-    with store.users.edit(ada.id) as user:
-        user.mod_level = ADMINISTRATOR
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     boss = enter("Boss", ADMINISTRATOR)  # without a confirmed address
     for level, count in ((MODERATOR, 1), (0, 0), (ADMINISTRATOR, 1)):
         deliver()

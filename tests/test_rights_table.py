@@ -115,7 +115,6 @@ def test_each_row_of_the_table_is_tried_and_each_form_is_in_it(app):
 
 @pytest.fixture
 def actors(enter):
-    """The browsers of a player, a moderator and an administrator."""
     return [enter(f"Actor {level}", level) for level in range(3)]
 
 

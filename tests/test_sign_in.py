@@ -1,7 +1,4 @@
-"""Sign-in, sign-out and sessions: `identity.access.sessions`, `identity.access.passwords`.
-
-test_limits.py and test_busy.py test the limits.
-"""
+"""Sign-in, sign-out and sessions: `identity.access.sessions`, `identity.access.passwords`."""
 
 import html
 import itertools
@@ -10,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 from conftest import PASSWORD
-from forms import hidden_field, parse
+from forms import edit, hidden_field, parse, signed_in
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from identity.access import passwords
@@ -24,7 +21,6 @@ FOURTEEN_DAYS = 14 * 86400  # seconds
 
 
 def is_signed_in(browser) -> bool:
-    """Return whether the home page greets Ada."""
     page = browser.get("/")
     assert page.status_code == 200
     return "Hello, <bdi>Ada</bdi>" in page.text
@@ -39,18 +35,13 @@ def cookie_parts(answer) -> dict[str, str]:
     return parts | {"name": name, "value": value}
 
 
-# -- the form -------------------------------------------------------------------------------------
-
-
 def test_sign_in_normalizes_name_and_email(open_browser, ada, subtests):
     for name in (
         *("Ada", "ada", "ADA", " ada ", "\u202fada", "Ａｄａ"),
         *("ada@example.org", "ADA@Example.ORG", "ada@example.org "),
     ):
         with subtests.test(name):
-            browser = open_browser()
-            assert browser.sign_in(name).status_code == 303
-            assert is_signed_in(browser)
+            assert is_signed_in(signed_in(open_browser(), name))
 
 
 def test_password_must_match_exactly(browser, ada):
@@ -59,8 +50,6 @@ def test_password_must_match_exactly(browser, ada):
     assert browser.post(f"/sign-in?name=Ada&password={PASSWORD}").status_code == 403
     assert not is_signed_in(browser)
 
-
-# -- next -----------------------------------------------------------------------------------------
 
 KEPT = ["/", "/a", "/a?b=c&d=%2B+%26", "/oauth/authorize?state=%22", "/a//b", "/.//evil.example"]
 DROPPED = [
@@ -90,11 +79,7 @@ def test_next_is_followed_on_this_site_only(open_browser, ada, subtests):
             assert [each.location for each in answers] == [leads_to] * 3
 
 
-# -- refusals reveal nothing ----------------------------------------------------------------------
-
-
 def without_name(page, name: str) -> str:
-    """Return the text of a page with this name replaced by a constant."""
     return page.text.replace(str(html.escape(name)), "NAME")
 
 
@@ -137,8 +122,7 @@ def test_every_sign_in_takes_as_many_hashes(store, browser, ada, monkeypatch, su
         ("Ada", wrapped, [legacy, f"rest of {legacy}"]),
     ):
         with subtests.test(name, kept_hash=kept_hash):
-            with store.users.edit(ada.id) as user:
-                user.password_hash = kept_hash
+            edit(store.users, ada.id, password_hash=kept_hash)
             for password, forms in (("crème", 1), ("cre\u0300me", 2)):
                 hashed.clear()
                 assert browser.sign_in(name, password).status_code == 403
@@ -157,16 +141,12 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
         ("Rude <b>", None, f"You are suspended. The reason: Rude &lt;b&gt;. {ask}"),
         ("Rude!", end, f"{ended} The reason: Rude! {ask}"),
     ):
-        with store.users.edit(ada.id) as user:
-            user.suspension = Suspension("command", 0, reason, until)
+        edit(store.users, ada.id, suspension=Suspension("command", 0, reason, until))
         answer = browser.sign_in()
         assert (answer.status_code, words in answer.text) == (403, True)
         assert "Set-Cookie" not in answer.headers
         assert browser.sign_in(password="wrong").data == wrong
     assert store.users.read(ada.id).sessions == []
-
-
-# -- passwords ------------------------------------------------------------------------------------
 
 
 def test_password_hashes_have_the_owasp_parameters(monkeypatch):
@@ -183,8 +163,7 @@ def test_legacy_hash_is_replaced_at_sign_in(store, browser, ada, subtests):
     for method, wrap in itertools.product(weaker, (str, passwords.wrap_hash)):
         with subtests.test(method, wrap=wrap):
             legacy_hash = wrap(generate_password_hash(PASSWORD, method))
-            with store.users.edit(ada.id) as user:
-                user.password_hash = legacy_hash
+            edit(store.users, ada.id, password_hash=legacy_hash)
             browser.sign_in(password="wrong")
             assert store.users.read(ada.id).password_hash == legacy_hash
             assert browser.sign_in().status_code == 303
@@ -214,12 +193,8 @@ def test_wrapped_hash_works_without_the_legacy_digest(monkeypatch):
 
 def test_damaged_hash_is_503(store, browser, ada):
     for damaged in ("wrapped:", "wrapped:|", "wrapped:a$b$c|pbkdf2", "md9$a$b"):
-        with store.users.edit(ada.id) as user:
-            user.password_hash = damaged
+        edit(store.users, ada.id, password_hash=damaged)
         assert browser.sign_in().status_code == 503
-
-
-# -- a browser without cookies --------------------------------------------------------------------
 
 
 def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
@@ -235,8 +210,7 @@ def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
             assert (answer.status_code, NO_COOKIES in html.unescape(answer.text)) == (400, True)
             # Negative control: with its cookie.
             cookie = page.headers["Set-Cookie"].partition(";")[0]
-            answer = anyone.post(path, data=fields, headers={"Cookie": cookie})
-            assert answer.status_code == 303
+            assert anyone.post(path, data=fields, headers={"Cookie": cookie}).status_code == 303
             assert anyone.post(path, data=fields | {"name": "Eve"}).status_code == 400
     assert [each.name for each in map(store.users.read, store.users.ids())] == ["Ada", "Bob"]
 
@@ -244,9 +218,6 @@ def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
 def test_sign_in_without_its_page_needs_no_cookie_before(anyone, ada):
     """Programs send the form alone, as docs/grant.md does."""
     assert anyone.post("/sign-in", data={"name": "Ada", "password": PASSWORD}).status_code == 303
-
-
-# -- the cookie -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -310,9 +281,6 @@ def test_each_sign_in_creates_a_session_of_its_browser(store, browser, ada):
     assert [each.browser for each in sessions] == list(words.values())
     assert len(cookies) == len({each.id for each in sessions}) == len(words)
     assert before <= sessions[0].since <= sessions[-1].since <= now_ms()
-
-
-# -- the end of a session -------------------------------------------------------------------------
 
 
 def test_sign_out_deletes_the_cookie_in_any_case(browser, ada, faults, subtests):

@@ -1,64 +1,34 @@
-"""Sign-up: the form, invitations, the first account: `pages.entry.sign_up`.
-
-test_limits.py has its limits.
-"""
+"""Sign-up: the form, invitations, the first account: `pages.entry.sign_up`."""
 
 import html
 import re
 from urllib.parse import parse_qs, urlencode
 
 import pytest
-from forms import PASSWORD, hidden_field, is_signed_in, parse, problems_of, sign_up, value_of
+from conftest import PASSWORD
+from forms import hidden_field, is_signed_in, led_to, parse, problems_of, sign_up, value_of
 
 from identity.access.links import issue_first_account_link
 from identity.http.limits import EMAIL_QUESTIONS
 from identity.site.formatting import DATE_AND_TIME, format_time
-from pages.kit.forms import EMAIL_AS_NAME
 
 DAY = 86_400  # seconds
 
 
 @pytest.fixture
 def app(make_app):
-    """An app with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
 @pytest.fixture
 def first_invite(app) -> str:
-    """The invitation in the link that the server prints on an empty installation."""
     with app.app_context():
         return issue_first_account_link(app.extensions["storage"], "").partition("invite=")[2]
 
 
-# -- fields ---------------------------------------------------------------------------------------
-
-INVALID = {
-    "name": [
-        *("", "x", "x" * 31, "a@b", "root", "player7", "<b>", "a\u200bb", "-ada", "раypal", "../1"),
-        *("ａｄｍｉｎ", "PLAYER٣", "Identity Server"),  # the last is the name of the site
-    ],
-    "email": ["nowhere", "a@", "@b", "a b@c", "a@b!", "x" * 300],
-    "password": ["", "elevenchars", "x" * 1025, f"{PASSWORD} gRaCe", "qwerty123456"],
-}
-
-
-@pytest.mark.parametrize("field", INVALID)
-def test_invalid_field_shows_an_error_and_keeps_the_input(store, ada, browser, subtests, field):
-    for typed in INVALID[field]:
-        with subtests.test(typed=typed):
-            fields = {"name": "Grace", "email": "grace@example.org", field: typed}
-            page = sign_up(browser, **fields)
-            assert (page.status_code, list(problems_of(page))) == (400, [field])
-            assert value_of(page, "name") == fields["name"]
-            assert value_of(page, "email") == fields["email"]
-    assert store.users.ids() == [1]
-
-
 def test_email_is_optional_unless_the_site_requires_it(app, store, ada, browser, open_browser):
     for name in ("Grace", "Heidi"):
-        page = open_browser()
-        assert sign_up(page, name=name, email=" ").status_code == 303
+        assert sign_up(open_browser(), name=name, email=" ").status_code == 303
         assert store.users.find_by_login(name).email == ""
     assert parse(browser.get("/sign-up")).find("label", {"for": "email"}).text == "Email (optional)"
     app.config["EMAIL"] = "required"
@@ -80,10 +50,7 @@ def test_sign_up_without_email_asks_no_question(browser, ada):
 def test_email_is_no_name(browser, ada):
     """Browsers fill in an email where they see a user name; everybody would see it."""
     for path in ("/sign-up", "/account"):
-        field = parse(browser.get(path)).find(id="name")
-        assert field["autocomplete"] == "nickname"
-        answer = browser.post(path, data={"name": "ada@example.org", "password": PASSWORD})
-        assert problems_of(answer) == {"name": EMAIL_AS_NAME}
+        assert parse(browser.get(path)).find(id="name")["autocomplete"] == "nickname"
         browser.sign_in()
 
 
@@ -92,28 +59,7 @@ def test_all_errors_are_shown_together(browser, ada):
     assert list(problems_of(page)) == ["name", "email", "password"]
 
 
-def test_taken_name_or_email_is_409_after_normalization(store, ada, browser, subtests):
-    problems = {
-        "name": "Another player has this name. Choose a different one.",
-        "email": "Another account has this email. Use a different one.",
-    }
-    for field, typed in (
-        *(("name", each) for each in ("Ada", "ADA", " ada ", "Ａｄａ", "ａＤＡ")),
-        *(("email", each) for each in ("ada@example.org", " ADA@EXAMPLE.ORG ", "ａda@example.org")),
-    ):
-        with subtests.test(field, typed=typed):
-            page = sign_up(browser, **{field: typed})
-            assert (page.status_code, problems_of(page)) == (409, {field: problems[field]})
-            assert value_of(page, field) == typed
-    assert store.users.ids() == [1]
-
-
-def test_address_is_refused_or_stored_in_its_one_form(store, ada, browser, open_browser, subtests):
-    for typed in ("a@[", "b@example.org]1", "=?utf-8?q?b?=@c.example", "b%c.example@d.example"):
-        with subtests.test(typed):
-            page = sign_up(browser, email=typed)
-            assert (page.status_code, list(problems_of(page))) == (400, ["email"])
-            assert value_of(page, "email") == typed
+def test_address_is_stored_in_its_one_form(store, ada, browser, open_browser):
     assert sign_up(browser, email="grace@BÜCHER\u3002example").status_code == 303
     assert store.users.find_by_login("Grace").email == "grace@xn--bcher-kva.example"
     assert open_browser().sign_in("grace@bücher.example").status_code == 303
@@ -122,8 +68,7 @@ def test_address_is_refused_or_stored_in_its_one_form(store, ada, browser, open_
 def test_unsaved_session_signs_the_player_before_out(store, adas_browser, ada, faults):
     """Else whoever creates an account in another player's browser would go on as that player."""
     faults.refuse_saves("users")
-    answer = sign_up(adas_browser)
-    assert (answer.status_code, answer.location) == (303, "/sign-in?next=/")
+    assert led_to(sign_up(adas_browser)) == "/sign-in?next=/"
     assert store.users.find_by_login("Grace")
     faults.allow_saves()
     assert not is_signed_in(adas_browser)
@@ -149,31 +94,22 @@ def test_email_of_a_damaged_record_is_taken(browser, ada, faults):
         assert (page.status_code, list(problems_of(page))) == (409, [field])
 
 
-# -- redirects ------------------------------------------------------------------------------------
-
-
 def test_next_is_kept_and_followed(browser, ada):
     page = browser.get("/sign-up?next=/a%3Fb%3D1%26c%3D%22")
     assert hidden_field(page, "next") == '/a?b=1&c="'
     assert hidden_field(browser.get("/sign-up?next=//evil.example"), "next") == "/"
-    refused = sign_up(browser, name="x", next="/a?b=1&c=2")
-    assert hidden_field(refused, "next") == "/a?b=1&c=2"
+    assert hidden_field(sign_up(browser, name="x", next="/a?b=1&c=2"), "next") == "/a?b=1&c=2"
     assert sign_up(browser, next="/a?b=1&c=2").location == "/welcome?next=%2Fa%3Fb%3D1%26c%3D2"
     for query, leads_to in (("", "/"), ("?next=/account", "/account")):  # a signed-in player
-        answer = browser.get(f"/sign-up{query}")
-        assert (answer.status_code, answer.location) == (303, leads_to)
+        assert led_to(browser.get(f"/sign-up{query}")) == leads_to
     browser.post("/sign-out")
     answer = sign_up(browser, name="Eve", email="e@example.org", next="//evil.example")
     assert answer.location == "/welcome"
 
 
-# -- open, by invitation, closed ------------------------------------------------------------------
-
-
 def test_open_sign_up_creates_an_account_and_signs_in(store, ada, browser):
     assert browser.get("/sign-up").status_code == 200
-    answer = sign_up(browser)
-    assert (answer.status_code, answer.location) == (303, "/welcome")
+    assert led_to(sign_up(browser)) == "/welcome"
     assert value_of(browser.get("/account"), "name") == "Grace"
     grace = store.users.find_by_login("grace")
     assert (grace.id, grace.name, grace.email) == (2, "Grace", "grace@example.org")
@@ -244,12 +180,8 @@ def test_open_sign_up_ignores_an_invalid_invitation(store, ada, browser, first_i
         assert store.users.find_by_login(f"New {i}").mod_level == 0
 
 
-# -- an invitation inside an authorization request ------------------------------------------------
-
-
 @pytest.fixture
 def by_invitation(app, ada) -> None:
-    """A site with one player and sign-up by invitation."""
     app.config["SIGN_UP"] = "invite"
 
 
@@ -260,7 +192,6 @@ def find_link(page, words: str) -> str | None:
 
 
 def paste(browser, page, pasted: str):
-    """Submit an invitation in the form of a page."""
     assert '<form method="get" action="/sign-up">' in page.text
     query = {"next": hidden_field(page, "next"), "invite": pasted}
     return browser.get("/sign-up", query_string=query)
@@ -300,14 +231,10 @@ def test_pasted_invitation_continues_the_request(store, by_invitation, browser, 
     assert not store.invites.find_unused(invite)
 
 
-# -- the first account ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
 def test_first_account_is_an_administrator_in_every_mode(app, store, browser, first_invite, mode):
     app.config["SIGN_UP"] = mode
-    page = browser.get(f"/sign-up?invite={first_invite}")
-    assert value_of(page, "name") == ""
+    assert value_of(browser.get(f"/sign-up?invite={first_invite}"), "name") == ""
     assert store.users.is_new()
     answer = sign_up(browser, invite=first_invite)
     assert (answer.status_code, answer.location) == (303, "/welcome")

@@ -1,7 +1,4 @@
-"""Signed texts have the format of itsdangerous, and only the exact text is valid.
-
-test_whois.py rotates keys, and attacks/test_grant.py tries each text for every purpose.
-"""
+"""Signed texts have the format of itsdangerous, and only the exact text is valid."""
 
 import hashlib
 import string

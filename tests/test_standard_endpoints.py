@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from conftest import PASSWORD, Browser, Program
+from forms import edit, signed_in
 
 from identity.access.passwords import hash_password
 from model.records import ADMINISTRATOR, MODERATOR, Grant, sha256
@@ -21,23 +22,17 @@ def app(make_app, request):
 
 @pytest.fixture
 def forum(register) -> Program:
-    """A program that was registered by the administrators."""
     return register(CALLBACK, name="The Forum")
 
 
 def userinfo(program: Program, token: str) -> dict:
-    """Return the claims of this access token."""
     headers = {"Authorization": f"Bearer {token}"}
     return program.http.get("/oauth/userinfo", headers=headers).json
 
 
 def claims_of(program: Program, browser: Browser, scope: str) -> dict:
-    """Return the claims that a sign-in with these scopes gives."""
     token = program.exchange_standard(browser.allow(program, scope=scope)).json["access_token"]
     return userinfo(program, token)
-
-
-# -- the token endpoint -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,9 +122,6 @@ def test_pages_of_public_clients_may_read_responses_and_errors(anyone, register,
     assert answer.headers["Access-Control-Allow-Methods"] == "POST"
 
 
-# -- userinfo -----------------------------------------------------------------------------------
-
-
 def test_userinfo_has_the_claims_of_the_granted_scopes(store, forum, adas_browser, ada):
     public = {"sub": "1", "id": 1, "name": "Ada", "nickname": "Ada"}
     public |= {"username": "ada", "preferred_username": "ada"}
@@ -137,8 +129,7 @@ def test_userinfo_has_the_claims_of_the_granted_scopes(store, forum, adas_browse
     assert claims_of(forum, adas_browser, "") == public
     email = {"email": "ada@example.org", "email_verified": False}
     assert claims_of(forum, adas_browser, "profile email") == public | email
-    with store.users.edit(ada.id) as user:
-        user.mod_level, user.flairs = MODERATOR, ["none", "Founder", "none of them"]
+    edit(store.users, ada.id, mod_level=MODERATOR, flairs=["none", "Founder", "none of them"])
     groups = ["players", "moderators", "flair:Founder", "flair:none of them"]
     assert claims_of(forum, adas_browser, "groups") == public | {"groups": groups}
 
@@ -149,8 +140,7 @@ def test_handle_stays_when_the_player_is_renamed(store, forum, open_browser, ada
     store.users.rename(ada.id, "Countess")
     store.users.former_names.delete(sha256("ada"))  # as 90 days do
     store.users.register("Ada", "new@example.org", hash_password(PASSWORD))
-    newcomer = open_browser()
-    newcomer.sign_in("Ada")
+    newcomer = signed_in(open_browser(), "Ada")
     known = [claims_of(forum, each, "") for each in (adas_browser, newcomer)]
     assert [each["preferred_username"] for each in known] == ["ada", "player2"]
     assert [each["name"] for each in known] == ["Countess", "Ada"]
@@ -239,24 +229,18 @@ def test_picture_has_an_address_that_stays(store, anyone, ada):
         assert anyone.get(f"/users/{user_id}/picture").status_code == 404
 
 
-# -- who may sign in ----------------------------------------------------------------------------
-
-
 def test_program_for_a_group_is_refused_to_others(store, register, open_browser, ada, bob):
     """A page says so, and a game's page and a code that was issued before are refused."""
     groups = {"only_groups": ["moderators", "flair:Founder"]}
     wiki = register(CALLBACK, name="Wiki", **groups)
-    browser = open_browser()
-    browser.sign_in()
+    browser = signed_in(open_browser())
     page = browser.get(wiki.link())
     assert page.status_code == 403
     assert "Wiki is only for moderators and owners of the flair Founder." in page.text
     for level, flairs in ((MODERATOR, []), (ADMINISTRATOR, []), (0, ["Founder"])):
-        with store.users.edit(ada.id) as user:
-            user.mod_level, user.flairs = level, ["none", *flairs]
+        edit(store.users, ada.id, mod_level=level, flairs=["none", *flairs])
         code = browser.allow(wiki)
-        with store.users.edit(ada.id) as user:
-            user.mod_level, user.flairs = 0, ["none"]
+        edit(store.users, ada.id, mod_level=0, flairs=["none"])
         answer = wiki.exchange_standard(code)
         assert (answer.status_code, answer.json["error"]) == (400, "invalid_grant")
     page = browser.get(wiki.link())
@@ -280,15 +264,13 @@ def test_player_of_no_group_is_let_in_to_no_game(store, adas_browser, ada):
     assert ask(decision="allow") == (403, "access_denied")
     assert store.users.read(ada.id).grants == {}
     for scope, answer in ((["userinfo"], (403, "access_denied")), ([], (200, "consent_required"))):
-        with store.users.edit(ada.id) as user:
-            user.grants = {client.id: Grant("a grant", scope, 1)}
+        edit(store.users, ada.id, grants={client.id: Grant("a grant", scope, 1)})
         assert ask() == answer
         assert ask(scope="userinfo join") == (200, "consent_required")
 
 
 def test_consent_page_shows_role_and_flairs(store, forum, adas_browser, ada):
-    with store.users.edit(ada.id) as user:
-        user.flairs = ["none", "Founder"]
+    edit(store.users, ada.id, flairs=["none", "Founder"])
     page = adas_browser.get(forum.link(scope="groups"))
     assert "your role and flairs" in page.text and ">players, Founder<" in page.text
     adas_browser.decide(page)

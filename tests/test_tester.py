@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from conftest import Browser, Program
-from forms import hidden_field, parse, problems_of
+from forms import edit, hidden_field, led_to, parse, problems_of
 from werkzeug.test import TestResponse
 
 import identity.oauth.device
@@ -61,12 +61,10 @@ class TryPage:
         return self.browser.get(answer.location)
 
     def exchange(self, secret: str | None = None) -> TestResponse:
-        """Press the button that exchanges the code, by default with the right secret."""
         form = {"client_secret": secret or self.program.secret} if self.program.secret else {}
         return self.browser.post(f"{self.path}/token", data=form)
 
     def kept(self) -> dict:
-        """Return the test in the session."""
         with self.browser.session_transaction() as session:
             return dict(session.get("trial", {}))
 
@@ -85,13 +83,11 @@ def make_tester(adas_browser, register, ada):
 
 @pytest.fixture
 def tester(make_tester) -> TryPage:
-    """A tester for a confidential app."""
     return make_tester()
 
 
 @pytest.fixture(params=KINDS)
 def each_tester(request, make_tester) -> TryPage:
-    """A tester for an app of each kind."""
     return make_tester(request.param)
 
 
@@ -104,7 +100,6 @@ def messages_of(page: TestResponse) -> list[tuple[str, dict[str, str]]]:
 
 
 def code_blocks(page: TestResponse) -> dict[str, str]:
-    """Return the text of each code block by the name of its copy button."""
     return {each["data-copy"]: each.text for each in parse(page).select("pre[data-copy]")}
 
 
@@ -231,7 +226,6 @@ def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consent
 
 
 def remembered(store, user) -> dict[str, tuple]:
-    """Return the scope and the time of each consent."""
     consents = store.users.read(user.id).consents
     return {name: (each.scope, each.since) for name, each in consents.items()}
 
@@ -248,8 +242,7 @@ def test_test_ends_after_ten_minutes(tester, clock):
 def test_refused_start_ends_the_test_before(tester, store):
     tester.allow()
     for disabled in (True, False):
-        with store.clients.edit(tester.program.id) as client:
-            client.disabled = disabled
+        edit(store.clients, tester.program.id, disabled=disabled)
         if disabled:
             assert tester.browser.post(tester.path).status_code == 409
     assert EXCHANGE not in tester.open().text
@@ -336,8 +329,7 @@ def test_app_of_another_player_cannot_be_tested(tester, bob, open_browser, store
         answers += [browser.get(f"{tester.path}{each}") for each in ("", "/callback?code=c")]
         assert {each.status_code for each in answers} == {status}
         browser.sign_in("Bob")
-    with store.users.edit(bob.id) as user:
-        user.mod_level = ADMINISTRATOR
+    edit(store.users, bob.id, mod_level=ADMINISTRATOR)
     bobs.allow()
     assert messages_of(bobs.exchange())[-1][1]["name"] == "Bob"
 
@@ -430,12 +422,10 @@ class DeviceTryPage(TryPage):
 
     def start(self, **form: str) -> str:
         """Press Start; return the user code."""
-        answer = self.browser.post(f"{self.path}/device", data=form)
-        assert (answer.status_code, answer.location) == (303, self.path)
+        assert led_to(self.browser.post(f"{self.path}/device", data=form)) == self.path
         return parse(self.open()).select_one(".user-code").text
 
     def poll(self) -> TestResponse:
-        """Press the button that asks for the token."""
         return self.browser.post(f"{self.path}/device/token")
 
     def answer(self, user_code: str, decision: str = "allow", browser: Browser | None = None):
@@ -592,8 +582,7 @@ def test_each_way_of_signing_in_has_its_test(make_tester, device_tester, store):
     page = both.browser.post(f"{both.path}/device")
     assert (page.status_code, both.kept()) == (400, {})
     assert "is not registered for signing in on another device" in problems_of(page)["form"]
-    with store.clients.edit(tester.program.id) as client:
-        client.device = True
+    edit(store.clients, tester.program.id, device=True)
     without = ("Start without a browser", f"{both.path}/device")
     assert buttons(both.open())[:2] == [("Start", both.path), without]
     both.start()

@@ -1,13 +1,11 @@
-"""POST /api/tickets and /api/tickets/check: a game server learns who joins.
-
-test_api_calls.py has what the API calls have in common.
-"""
+"""POST /api/tickets and /api/tickets/check: a game server learns who joins."""
 
 import re
 from pathlib import Path
 
 import pytest
 from conftest import on_each_backend
+from forms import edit
 
 from identity.oauth.clients import FORM_TYPE
 from identity.oauth.server_addresses import normal_address
@@ -25,7 +23,6 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def token(adas_browser, program) -> str:
-    """An access token of Ada's with the scope join."""
     return program.token_for(adas_browser.allow(program, scope="join"))
 
 
@@ -56,12 +53,8 @@ def check(anyone):
 
 
 def refusal(answer) -> str:
-    """Return why a ticket is refused."""
     assert answer.status_code == 401
     return answer.json["message"]
-
-
-# -- tickets ------------------------------------------------------------------------------------
 
 
 @on_each_backend
@@ -123,11 +116,9 @@ def test_ticket_is_no_access_token(issue, program):
 
 def test_ticket_ends_with_the_grant(store, issue, check, ada, program):
     ticket = issue()
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command")
+    edit(store.users, ada.id, suspension=Suspension("command"))
     assert refusal(check(ticket)) == "this player is suspended"
-    with store.users.edit(ada.id) as user:
-        user.suspension = None
+    edit(store.users, ada.id, suspension=None)
     assert check(ticket).status_code == 200
     with store.users.edit(ada.id) as user:
         user.grants[program.id].end_tokens()
@@ -136,18 +127,14 @@ def test_ticket_ends_with_the_grant(store, issue, check, ada, program):
     assert refusal(check(ticket)) == "this account was deleted"
 
 
-def test_ticket_of_an_app_for_a_group_ends_with_the_group(
-    store, ada, adas_browser, register, check
-):
+def test_ticket_of_app_for_a_group_ends_with_it(store, ada, adas_browser, register, check):
     staff = register("https://staff.example/", only_groups=["moderators"])
-    with store.users.edit(ada.id) as user:
-        user.mod_level = MODERATOR
+    edit(store.users, ada.id, mod_level=MODERATOR)
     token = staff.token_for(adas_browser.allow(staff, scope="join"))
     answer = staff.http.post("/api/tickets", data={"server": SERVER}, headers=bearer(token))
     ticket = answer.json["ticket"]
     assert check(ticket, nonce=None).status_code == 200
-    with store.users.edit(ada.id) as user:
-        user.mod_level = 0
+    edit(store.users, ada.id, mod_level=0)
     assert refusal(check(ticket, nonce=None)) == "the player's app is not for this player"
 
 
@@ -228,9 +215,6 @@ def test_nothing_is_stored(faults, issue, check):
     assert faults.stored() == before
 
 
-# -- addresses ----------------------------------------------------------------------------------
-
-
 def test_addresses_have_the_form_of_the_table(subtests):
     games = Path(ROOT, "docs/games.md").read_text()
     table = re.findall(r"^\| `(.*?)` \| (?:`(.*?)` \||refused)", games, re.MULTILINE)
@@ -267,9 +251,6 @@ def test_form_of_an_address_is_its_own_form():
     assert normal_address("127.0.0.1.:1") == "127.0.0.1:1"
 
 
-# -- suspensions --------------------------------------------------------------------------------
-
-
 @on_each_backend
 def test_batch_says_who_is_suspended_now(store, anyone, ada, bob, clock):
     """A suspension ends without a change of the record."""
@@ -279,17 +260,12 @@ def test_batch_says_who_is_suspended_now(store, anyone, ada, bob, clock):
         return [each.get("suspended") for each in answer.json["users"]]
 
     assert suspended() == [None, None]
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command", until=now_ms() + 60_000)
-    with store.users.edit(bob.id) as user:
-        user.suspension = Suspension("command")
+    edit(store.users, ada.id, suspension=Suspension("command", until=now_ms() + 60_000))
+    edit(store.users, bob.id, suspension=Suspension("command"))
     assert suspended() == [True, True]
     assert "suspended" not in anyone.get(f"/api/users/info?id={ada.id}").json["user"]
     clock.shift(60)
     assert suspended() == [None, True]
-
-
-# -- as a JWT -----------------------------------------------------------------------------------
 
 
 class TestJwt:

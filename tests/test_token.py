@@ -14,6 +14,7 @@ from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import pytest
+from forms import edit
 
 from identity.oauth.clients import CLIENT_FAILURES
 from identity_server import issue_access_token
@@ -29,17 +30,14 @@ S256 = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
 
 @pytest.fixture
 def code(adas_browser, program) -> str:
-    """A valid code of Ada's for `program`."""
     return adas_browser.allow(program)
 
 
 def basic(client_id: str, secret: str) -> dict[str, str]:
-    """Return the Authorization header of HTTP Basic."""
     return {"Authorization": "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()}
 
 
 def good_form(program, code, /, **changes) -> dict[str, str]:
-    """Return the parameters of a valid token request."""
     form = {"grant_type": "authorization_code", "code": code}
     return form | {"client_id": program.id, "client_secret": program.secret} | changes
 
@@ -216,8 +214,7 @@ def test_unknown_client_is_answered_like_a_wrong_secret(store, program, code, re
     wrong = program.exchange(code, client_secret="wrong")
     assert wrong.status_code == 401
     disabled = register("https://off.example/")
-    with store.clients.edit(disabled.id) as client:
-        client.disabled = True
+    edit(store.clients, disabled.id, disabled=True)
     unknown = [
         *("0" * 24, "../users/1", "..%2fusers%2f1", "/etc/passwd", ".", "..", "a" * 15, "a" * 65),
         *("A" * 24, "é" * 24, "a" * 24 + "\n", "a" * 24 + "\0", "a" * 24 + "/", "٣" * 24),
@@ -351,16 +348,14 @@ def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, faults):
 
 
 def test_code_of_a_suspended_or_deleted_user_is_400(store, program, code, ada):
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command")
+    edit(store.users, ada.id, suspension=Suspension("command"))
     assert program.exchange(code).status_code == 400
     store.users.delete(ada.id)
     assert program.exchange(code).status_code == 400
 
 
 def test_code_stays_revoked_after_consent_is_granted_again(store, program, code, ada, adas_browser):
-    with store.users.edit(ada.id) as user:
-        del user.grants[program.id]
+    edit(store.users, ada.id, grants={})
     assert program.exchange(code).status_code == 400
     adas_browser.allow(program)
     assert program.exchange(code).status_code == 400
@@ -465,8 +460,7 @@ def test_first_of_two_errors_is_returned(store, ada, program, code, faults, subt
         method="POST", content_type=FORM, suspension=None, unspendable=False, **changes: str
     ) -> tuple[int, bytes]:
         """Send a valid request with these faults; return status and body."""
-        with store.users.edit(ada.id) as user:
-            user.suspension = suspension
+        edit(store.users, ada.id, suspension=suspension)
         if unspendable:
             faults.refuse_saves("used codes")
         body = urlencode(good_form(program, code, **changes))

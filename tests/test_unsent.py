@@ -1,26 +1,19 @@
 """A form that was sent after the session ended: `identity.access.unsent`, `pages.kit.unsent`."""
 
 from conftest import FOREIGN_LINK
-from forms import parse, save
+from forms import edit, parse, save
 from werkzeug.datastructures import MultiDict
 
 from identity.access.unsent import KEPT_FIELDS
 from model.kinds import REPORTS
 
 SECRETS = (
-    "password",
-    "new_password",
-    "current_password",
-    "code",
-    "link",
-    "invite",
-    "client_secret",
+    *("password", "new_password", "current_password", "code", "link", "invite", "client_secret"),
 )
 
 
 def sign_out_elsewhere(store, user) -> None:
-    with store.users.edit(user.id) as edited:
-        edited.sessions = []
+    edit(store.users, user.id, sessions=[])
 
 
 def send_again(browser, page) -> object:

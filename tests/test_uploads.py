@@ -15,7 +15,8 @@ import pytest
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
 from images.pictures import MAX_BYTES, SIZES, make_picture, read_centre
-from model.errors import BrokenPicture, DecoderNotStarted, NotAPicture, TooManyBytes, TooManyPixels
+from model import errors
+from model.errors import NotAPicture, TooManyBytes, TooManyPixels
 from model.records import PICTURE_SIZES
 from model.soundness import webp_size
 
@@ -30,9 +31,6 @@ COLOURS = {
     "-": (0, 0, 0, 0),
 }
 every_format = pytest.mark.parametrize("format_", FORMATS)
-
-
-# -- sample files, and how a picture looks ------------------------------------------------------
 
 
 def encode(image: Image.Image, format_: str, **options) -> bytes:
@@ -457,7 +455,7 @@ def test_other_format_is_refused(subtests):
     ):
         with subtests.test(upload[:20]), pytest.raises(NotAPicture):
             make_picture(upload)
-    with pytest.raises(BrokenPicture, match="empty"):
+    with pytest.raises(errors.BrokenPicture, match="empty"):
         make_picture(b"")
 
 
@@ -468,7 +466,7 @@ def test_truncated_file_is_refused(subtests):
             upload = encode(noise, format_, **options)
             assert read_centre(upload).size == (150, 150)
             for part in (0.1, 0.5, 0.9, 0.98):
-                with subtests.test(format_, part=part), pytest.raises(BrokenPicture):
+                with subtests.test(format_, part=part), pytest.raises(errors.BrokenPicture):
                     read_centre(upload[: int(len(upload) * part)])
 
 
@@ -492,7 +490,7 @@ def test_first_bytes_decide_the_format(subtests):
             upload = signature + encode(opaque(["R"]), format_)
             with (
                 subtests.test(name, format_=format_),
-                pytest.raises((BrokenPicture, TooManyPixels)),
+                pytest.raises((errors.BrokenPicture, TooManyPixels)),
             ):
                 read_centre(upload)
 
@@ -673,8 +671,7 @@ def test_decoder_fails_at_the_memory_limit():
         (200, flat_webp(50, 50), True),
         (128, encode(Image.new("RGB", (5000, 5000)), "JPEG"), True),
     ):
-        done = decode_with(f"MAX_MEMORY = {limit} * 2**20", upload)
-        assert (b"large" in done.stdout) is fits
+        assert (b"large" in decode_with(f"MAX_MEMORY = {limit} * 2**20", upload).stdout) is fits
 
 
 @pytest.mark.live
@@ -701,7 +698,7 @@ def test_crashed_decoder_refuses_the_picture(monkeypatch, tmp_path):
 def test_decoder_that_does_not_start_is_503(monkeypatch):
     for program in (shutil.which("false"), "no-such-program"):
         monkeypatch.setattr(sys, "executable", program)
-        with pytest.raises(DecoderNotStarted, match="Tell the people who run this site"):
+        with pytest.raises(errors.DecoderNotStarted, match="Tell the people who run this site"):
             make_picture(encode(opaque(["R"]), "PNG"))
 
 

@@ -2,23 +2,21 @@
 
 import urllib.parse
 
+import forms
 import pytest
-from forms import hidden_field, is_signed_in, parse, problems_of, sign_up, text_of
-from test_account_pictures import RED, REFUSED_UPLOADS
+from forms import edit, hidden_field, led_to, parse, sign_up, text_of, upload
 from test_home import play, register_game
 
 from identity.access.sessions import local_address
 from model.records import User
 
-FORM_TYPE = "multipart/form-data; boundary=x"
 LOCAL = "/users/1?a=b&c=%22#d"
 
 
 @pytest.fixture
 def winner(store, ada) -> User:
     """Ada, who owns a flair."""
-    with store.users.edit(ada.id) as user:
-        user.flairs = ["none", "first ten"]
+    edit(store.users, ada.id, flairs=["none", "first ten"])
     return store.users.read(ada.id)
 
 
@@ -26,15 +24,7 @@ def address_of(step: str, leads_to: str) -> str:
     return f"/welcome/{step}?{urllib.parse.urlencode({'next': leads_to})}"
 
 
-def upload(browser, path: str, content: bytes | None, name: str = "me.png"):
-    """Submit the form of the first step, with or without a file."""
-    head = f'--x\r\nContent-Disposition: form-data; name="picture"; filename="{name}"\r\n\r\n'
-    field = b"" if content is None else head.encode() + content + b"\r\n"
-    return browser.post(path, data=field + b"--x--\r\n", content_type=FORM_TYPE)
-
-
 def skip(page) -> str:
-    """Return where the second button of a page leads."""
     return parse(page).select_one("main a.second")["href"]
 
 
@@ -54,24 +44,19 @@ def walk(browser, address: str) -> list[str]:
     return found
 
 
-# -- the steps ------------------------------------------------------------------------------------
-
-
 def test_step_without_a_choice_is_left_out(store, adas_browser, ada):
     first, game, flair = "/welcome", "/welcome/game", "/welcome/flair"
     assert steps(adas_browser.get("/welcome")) == []  # one alone is no list
     assert walk(adas_browser, first) == [first, "/"]
     for step in ("flair", "game"):
-        answer = adas_browser.get(f"/welcome/{step}")
-        assert (answer.status_code, answer.location) == (303, "/")
+        assert led_to(adas_browser.get(f"/welcome/{step}")) == "/"
     register_game(store, "Hidden", listed=False)
     assert walk(adas_browser, first) == [first, "/"]
     register_game(store)
     assert steps(adas_browser.get("/welcome")) == ["Picture", "Game"]
     assert walk(adas_browser, first) == [first, game, "/"]
     assert adas_browser.get(flair).location == game
-    with store.users.edit(ada.id) as user:
-        user.flairs.append("first ten")
+    edit(store.users, ada.id, flairs=["none", "first ten"])
     assert steps(adas_browser.get("/welcome/game")) == ["Picture", "Flair", "Game"]
     assert walk(adas_browser, first) == [first, flair, game, "/"]
     assert adas_browser.get("/welcome/other").status_code == 404
@@ -79,9 +64,8 @@ def test_step_without_a_choice_is_left_out(store, adas_browser, ada):
 
 def test_sign_up_leads_to_the_first_step(app, browser, ada):
     app.config["SIGN_UP"] = "open"
-    page = browser.get(sign_up(browser).location)
-    assert parse(page).h1.text == "Welcome, Grace!"
-    assert is_signed_in(browser)
+    assert parse(browser.get(sign_up(browser).location)).h1.text == "Welcome, Grace!"
+    assert forms.is_signed_in(browser)
     for leads_to in ("/", "/account"):  # nobody was on the way to another place
         browser.post("/sign-out")
         name = f"Eve {leads_to.strip('/') or 'home'}"
@@ -91,73 +75,38 @@ def test_sign_up_leads_to_the_first_step(app, browser, ada):
 
 def test_guest_signs_in_first_and_comes_back(browser, ada):
     for path in ("/welcome", "/welcome/flair", address_of("picture", LOCAL)):
-        page = browser.get(browser.get(path).location)
-        assert hidden_field(page, "next").rstrip("?") == path
+        assert hidden_field(browser.get(browser.get(path).location), "next").rstrip("?") == path
     for path in ("/welcome/picture", "/welcome/flair"):
         assert browser.post(path).location.startswith("/sign-in")
-
-
-# -- the picture ----------------------------------------------------------------------------------
 
 
 @pytest.mark.live
 def test_chosen_picture_is_saved_and_no_picture_goes_on(store, adas_browser, ada):
     register_game(store)
     for name, content in (("", b""), ("", None)):  # browsers send an empty field
-        answer = upload(adas_browser, "/welcome/picture", content, name)
-        assert (answer.status_code, answer.location) == (303, "/welcome/game")
+        assert led_to(upload(adas_browser, content, name, "/welcome/picture")) == "/welcome/game"
     assert store.users.read(ada.id).pfp_timestamp == ada.pfp_timestamp
-    answer = upload(adas_browser, "/welcome/picture", RED)
-    assert (answer.status_code, answer.location) == (303, "/welcome/game")
+    assert led_to(upload(adas_browser, forms.RED, path="/welcome/picture")) == "/welcome/game"
     user = store.users.read(ada.id)
     assert user.pfp_timestamp > ada.pfp_timestamp
     assert f"/pfp/large/{user.picture_file}" in adas_browser.get("/welcome").text
 
 
-@pytest.mark.live
-def test_refused_picture_shows_the_step_again(store, adas_browser, ada, subtests):
-    path = address_of("picture", LOCAL)
-    for what, (content, status) in REFUSED_UPLOADS.items():
-        if what == "no field":
-            continue
-        with subtests.test(what):
-            page = upload(adas_browser, path, content)
-            assert (page.status_code, list(problems_of(page))) == (status, ["picture"])
-            [form] = parse(page).select("main form")
-            assert (form["action"], skip(page)) == (path, LOCAL)
-    assert store.users.read(ada.id).pfp_timestamp == ada.pfp_timestamp
-
-
 def test_failed_save_shows_the_step_again(adas_browser, winner, faults):
     faults.refuse_saves("users")
     page = adas_browser.post("/welcome/flair", data={"equippedFlair": "first ten"})
-    assert (page.status_code, list(problems_of(page))) == (503, ["form"])
+    assert (page.status_code, list(forms.problems_of(page))) == (503, ["form"])
     assert skip(page) == "/"
-
-
-# -- the flair ------------------------------------------------------------------------------------
 
 
 def test_flair_is_worn(store, adas_browser, winner):
     page = adas_browser.get("/welcome/flair")
     choices = parse(page).select("[name=equippedFlair]")
     assert [each["value"] for each in choices if each.has_attr("checked")] == ["none"]
-    answer = adas_browser.post("/welcome/flair", data={"equippedFlair": "first ten"})
-    assert (answer.status_code, answer.location) == (303, "/")
+    assert led_to(adas_browser.post("/welcome/flair", data={"equippedFlair": "first ten"})) == "/"
     assert store.users.read(winner.id).equipped_flair == "first ten"
     assert adas_browser.post("/welcome/flair").location == "/"
     assert store.users.read(winner.id).equipped_flair == "first ten"
-
-
-def test_flair_of_others_is_400(store, adas_browser, winner):
-    for flair in ("moderator", "", "First ten", "x" * 10_000, "\0"):
-        page = adas_browser.post("/welcome/flair", data={"equippedFlair": flair})
-        assert (page.status_code, list(problems_of(page))) == (400, ["flair"])
-        assert parse(page).select_one("[checked]")["value"] == "none"
-    assert store.users.read(winner.id) == winner
-
-
-# -- the first game -------------------------------------------------------------------------------
 
 
 def test_game_that_most_people_play_is_proposed(store, adas_browser, ada, bob):
@@ -168,9 +117,6 @@ def test_game_that_most_people_play_is_proposed(store, adas_browser, ada, bob):
         assert "One person is playing it now." in text_of(page)
         assert parse(page).select_one("main a.button")["href"] == f"/play/{game.id}"
         assert skip(page) == "/"
-
-
-# -- who came from an app -------------------------------------------------------------------------
 
 
 def test_who_came_from_an_app_can_go_back_at_once(app, store, browser, ada, program):
@@ -212,7 +158,8 @@ def test_next_leads_through_the_steps_but_never_to_another_site(store, adas_brow
     picture, flair = (address_of(each, LOCAL) for each in ("picture", "flair"))
     assert walk(adas_browser, picture) == [picture, flair, LOCAL]
     assert adas_browser.get(address_of("game", LOCAL)).location == LOCAL
-    assert upload(adas_browser, picture, b"", "").location == flair
+    assert skip(upload(adas_browser, b"no picture", path=picture)) == flair
+    assert upload(adas_browser, b"", "", picture).location == flair
     assert adas_browser.post(flair, data={"equippedFlair": "none"}).location == LOCAL
     for foreign in ("https://evil.example/", "//evil.example", "/\\evil.example", "/\t/evil", "x"):
         assert local_address(foreign) == "/"

@@ -1,9 +1,7 @@
-"""GET /api/oauth/whois: the user of an access token (RFC 6750).
-
-test_api_calls.py has what the API calls have in common.
-"""
+"""GET /api/oauth/whois: the user of an access token (RFC 6750)."""
 
 import pytest
+from forms import edit
 
 from identity.http.signing import serializer
 from model.records import Suspension
@@ -19,7 +17,6 @@ def token(adas_browser, program) -> str:
 
 
 def request_whois(program, header: str, query: str = ""):
-    """Request whois with this Authorization header."""
     return program.http.get(f"/api/oauth/whois{query}", headers={"Authorization": header})
 
 
@@ -34,8 +31,7 @@ def test_response_has_id_name_and_pfp_timestamp_only(store, program, token, ada)
         answer = request_whois(program, f"{scheme} {token}")
         assert answer.status_code == 200
         assert answer.json == {"id": ada.id, "name": "Ada", "pfpTimestamp": ada.pfp_timestamp}
-    with store.users.edit(ada.id) as user:
-        user.pfp_timestamp = None  # an imported account
+    edit(store.users, ada.id, pfp_timestamp=None)  # an imported account
     assert program.whois(token).json == {"id": ada.id, "name": "Ada"}
 
 
@@ -121,20 +117,15 @@ def test_token_older_than_600_seconds_is_401(clock, program, token):
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
-def test_token_stays_revoked_after_consent_is_granted_again(
-    store, program, token, ada, adas_browser
-):
-    with store.users.edit(ada.id) as user:
-        del user.grants[program.id]
+def test_token_stays_revoked_after_new_consent(store, program, token, ada, adas_browser):
+    edit(store.users, ada.id, grants={})
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
     new_token = program.token_for(adas_browser.allow(program))
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
     assert program.whois(new_token).status_code == 200
 
 
-def test_token_stays_valid_after_other_changes_of_consent(
-    store, program, token, ada, adas_browser, register
-):
+def test_token_stays_valid_after_other_consents(store, program, token, ada, adas_browser, register):
     """The player consents to more scopes, and withdraws the consent to another client."""
     adas_browser.allow(program, scope="email")
     adas_browser.allow(other := register("https://other.example/"))
@@ -145,8 +136,7 @@ def test_token_stays_valid_after_other_changes_of_consent(
 
 
 def test_token_of_a_suspended_or_deleted_user_is_401(store, program, token, ada):
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command")
+    edit(store.users, ada.id, suspension=Suspension("command"))
     suspended = program.whois(token)
     store.users.delete(ada.id)
     deleted = program.whois(token)
@@ -155,8 +145,7 @@ def test_token_of_a_suspended_or_deleted_user_is_401(store, program, token, ada)
 
 
 def test_token_survives_its_client(store, program, token):
-    with store.clients.edit(program.id) as client:
-        client.disabled = True
+    edit(store.clients, program.id, disabled=True)
     assert program.whois(token).status_code == 200
     store.clients.delete(program.id)
     assert program.whois(token).status_code == 200

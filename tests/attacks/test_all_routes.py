@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from conftest import FOREIGN_LINK, PASSWORD, Browser
 from flask import Flask
-from forms import hidden_field
+from forms import edit, hidden_field, signed_in
 
 import identity_server
 from identity.access.passwords import hash_password
@@ -60,8 +60,7 @@ def app(make_app):
 @pytest.fixture
 def administrator_browser(store, adas_browser, ada):
     """A browser that is signed in as an administrator."""
-    with store.users.edit(ada.id) as user:
-        user.mod_level = ADMINISTRATOR
+    edit(store.users, ada.id, mod_level=ADMINISTRATOR)
     return adas_browser
 
 
@@ -84,7 +83,6 @@ def game(store):
 
 @pytest.fixture
 def report(store, bob, game):
-    """Bob's report of the game."""
     report_acts.report(Authority(store, Actor(bob.id)), game, "spam", "")
     [report_id] = store.records(REPORTS).ids()
     return store.records(REPORTS).read(report_id)
@@ -106,7 +104,6 @@ def things(store, ada, bob, game, report):
 
 
 def put_in(text: str, things: dict[str, str]) -> str:
-    """Put the ids of things into a rule or a value."""
     for name, thing_id in things.items():
         text = text.replace(name, thing_id)
     return text
@@ -231,7 +228,6 @@ NOT_PAGES += ("/oauth/token", "/oauth/device", "/oauth/userinfo", "/oauth/keys")
 
 
 def fetched(site: str, *more: str) -> dict[str, str]:
-    """Return the headers of W3C Fetch Metadata with this site, mode and destination."""
     names = ("Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
     return dict(zip(names, (site, *more), strict=False))
 
@@ -271,9 +267,8 @@ def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, fault
                 assert answer.status_code != 403
     assert faults.stored() == before
     followed = request_every_path(app, foreign_visitor, (game.id,), safe, headers=FOREIGN_LINK)
-    assert {each.request.path for each in followed if each.status_code == 403} == {
-        "/account/export"  # a download leaves the page that starts it where it is
-    }
+    refused = {each.request.path for each in followed if each.status_code == 403}
+    assert refused == {"/account/export"}  # a download leaves the page that starts it where it is
 
 
 def test_foreign_loads_use_up_no_codes_and_no_exports(adas_browser, program, faults):
@@ -323,9 +318,7 @@ def test_no_page_reads_a_template_after_the_start(
     app = identity_server.create_app(settings)
     shutil.rmtree(resources)
     store = app.extensions["storage"]
-    user = store.users.register(
-        "Ada", "ada@example.org", hash_password(PASSWORD), mod_level=ADMINISTRATOR
-    )
+    user = store.users.register("Ada", "", hash_password(PASSWORD), mod_level=ADMINISTRATOR)
     client, _ = store.clients.register("Game", [], user.id, game_url="https://game.example/")
     browser = Browser(app)
     assert browser.sign_in().status_code == 303
@@ -366,7 +359,6 @@ def test_request_headers_are_not_reflected(make_app):
 
 
 def stored_records(faults) -> dict[str, bytes]:
-    """Return everything that is stored except counted attempts."""
     stored = faults.stored().items()
     return {place: content for place, content in stored if not place.startswith("attempts/")}
 
@@ -473,8 +465,7 @@ def test_press_in_the_first_second_does_not_count(
     add_players("Another administrator", mod_level=2)
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
-    bobs_browser = open_browser()
-    bobs_browser.sign_in("Bob")
+    bobs_browser = signed_in(open_browser(), "Bob")
     signed = administrator_browser.issue_stamp()
     foreign = ("", "x", signed[:-10], f"x{signed}", bobs_browser.issue_stamp())
     clock.shift(0.999)
@@ -508,28 +499,19 @@ def test_forms_of_routes_with_a_stamp_have_one(
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     with store.users.edit(bob.id) as user:
         user.flairs.append("Champion")
-    with store.clients.edit(game.id) as client:
-        client.cover = 1
+    edit(store.clients, game.id, cover=1)
     store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
     given_up = Message("0" * 15 + "-00000000", "chat", "player", "{}", 1, 2**45, given_up=5)
     store.records(OUTBOX).add(given_up)
     store.records(LOOKS).put(Look("site", 1, logo=1))
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     shown = [
-        "/",
-        "/account",
-        "/account/security",
-        "/account/data",
-        profile,
-        client_page,
+        *("/", "/account", "/account/security", "/account/data", profile, client_page),
         f"{profile}/report",
     ]
     shown += [
-        f"/games/{game.id}/report",
-        f"/admin/reports/{report.id}",
-        "/admin/invitations",
-        "/admin/look",
-        "/admin/chat",
+        *(f"/games/{game.id}/report", f"/admin/reports/{report.id}", "/admin/invitations"),
+        *("/admin/look", "/admin/chat"),
     ]
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):

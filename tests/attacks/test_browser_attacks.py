@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 import requests
+from forms import edit
 from live import conftest, test_browser
 from live.page_checks import drop_undelivered_messages
 from live.running import RunningServer, running_server
@@ -36,13 +37,9 @@ console_errors, game_client = test_browser.console_errors, test_browser.game_cli
 
 @pytest.fixture
 def page(browse, server: RunningServer, ada: dict) -> Page:
-    """Ada's browser."""
     page = browse()
     set_session_cookie(page, server)
     return page
-
-
-# -- clickjacking ---------------------------------------------------------------------------------
 
 
 def allow(page: Page):
@@ -134,8 +131,7 @@ def test_consent_page_under_a_click_gives_no_code(
 ):
     """RFC 9700 4.16: it would evade the delay of Allow on the play page."""
     game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
-    with server.open_storage().clients.edit(game_client.id) as client:
-        client.game_url = f"{game.origin('localhost')}/"
+    edit(server.open_storage().clients, game_client.id, game_url=f"{game.origin('localhost')}/")
     pause_clock(page)
     page.goto(f"{server.address}/play/{game_client.id}")
     frame = page.locator("#game").element_handle().content_frame()
@@ -191,8 +187,6 @@ def test_double_click_from_a_sandboxed_frame_gives_no_consent(
     console_errors.clear()
 
 
-# -- redirects ------------------------------------------------------------------------------------
-
 FOREIGN_ADDRESSES = [
     *("//evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example"),
     *("///evil.example", "/.//evil.example", "/..//evil.example", "/%2f/evil.example"),
@@ -213,9 +207,6 @@ def test_next_never_leads_a_browser_to_another_origin(page: Page, server: Runnin
         assert page.url.startswith(f"{server.address}/")
     assert len(requested) > len(FOREIGN_ADDRESSES)
     assert all(each.startswith(f"{server.address}/") for each in requested)
-
-
-# -- leaks to other sites -------------------------------------------------------------------------
 
 
 def test_one_time_link_is_not_sent_as_referer(game: Game, browse):
@@ -256,16 +247,10 @@ def test_opener_counts_no_frames_and_sees_no_window_close(
 ):
     """Of a window at these addresses a page of another site sees the same for all visitors."""
     game.pages["/"] = "<title>Game</title>"
-    with server.open_storage().clients.edit(game_client.id) as client:
-        client.game_url = f"{game.origin('localhost')}/"
+    edit(server.open_storage().clients, game_client.id, game_url=f"{game.origin('localhost')}/")
     play = f"{server.address}/play/{game_client.id}"
-    parted = [
-        play,
-        *(
-            f"{server.address}/sign-in?next=/{each}"
-            for each in ("account", play.removeprefix(server.address)[1:])
-        ),
-    ]
+    next_paths = ("account", play.removeprefix(server.address)[1:])
+    parted = [play, *(f"{server.address}/sign-in?next=/{each}" for each in next_paths)]
     kept = [game_client.link(), f"{play}/signed-in"]
     guest, player = browse(), browse()
     set_session_cookie(player, server)
@@ -296,7 +281,6 @@ class ServerWithSiblings(RunningServer):
         return False
 
     def statuses(self, path: str) -> set[str]:
-        """Return the statuses of the responses to GET requests for this path, from the log."""
         return set(re.findall(rf'"GET {path} HTTP/1.1" (\d+)', self.access_log.read_text()))
 
 
@@ -313,7 +297,6 @@ PREFETCH = """address => document.head.append(Object.assign(document.createEleme
 
 
 def read_callback(page: Page) -> dict[str, str]:
-    """Return the query parameters of the redirect to the game."""
     expect(page).to_have_title("Game")
     return callback_parameters(page)
 

@@ -14,6 +14,7 @@ import zlib
 from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
+from forms import edit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -28,25 +29,7 @@ from model import records, site_records
 from model.encoding import build_record, encode, record_as_dict
 from model.errors import DamagedRecord, NotFound, PictureRefused
 from model.kinds import LOGOS, LOOKS
-from model.records import (
-    Attempt,
-    AuthorizationCode,
-    Client,
-    Cover,
-    DeviceRequest,
-    FormerEmail,
-    FormerName,
-    Grant,
-    Handle,
-    Notice,
-    OpenIdKey,
-    Passkey,
-    RecoveryCodes,
-    Report,
-    Session,
-    Suspension,
-    User,
-)
+from model.records import Client, Grant, Passkey, Session, Suspension, User
 from model.site_records import Invite, Logo, Look, Message, Note, State, Webhook
 from storage.flat_files.disk import read_record
 
@@ -94,15 +77,14 @@ def test_parameters_are_those_of_parse_qsl(text):
 @pytest.fixture
 def issue_code(store, ada, program, new_address_per_request):
     """A function that issues a code of Ada's for the client, with this PKCE challenge."""
-    with store.users.edit(ada.id) as user:
-        user.grants[program.id] = Grant("grant", ["userinfo"], 0)
+    edit(store.users, ada.id, grants={program.id: Grant("grant", ["userinfo"], 0)})
     numbers = itertools.count()
 
     def issue_code(challenge: str | None) -> str:
         grant = store.users.read(ada.id).grants[program.id]  # a replay gives it a new id
         ids = (program.id, ada.id, grant.id)
         code = f"code{next(numbers)}"
-        store.codes.add(code, AuthorizationCode(*ids, grant.scope, REDIRECT_URI, challenge))
+        store.codes.add(code, records.AuthorizationCode(*ids, grant.scope, REDIRECT_URI, challenge))
         return code
 
     return issue_code
@@ -188,22 +170,12 @@ def test_any_authorization_header_is_400_or_401(
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-# -- headers that browsers and caches add ---------------------------------------------------------
-
 TOO_FAR = "Thu, 99999999999999999999 Jan 2022 00:00:00 GMT"
 REQUEST_HEADERS = ("Range", "If-Range", "If-None-Match", "If-Match", "If-Modified-Since")
 REQUEST_HEADERS += ("If-Unmodified-Since", "Accept", "Accept-Language", "Accept-Encoding")
 REQUEST_HEADERS += ("Cookie", "Authorization", "Origin", "Referer", "Sec-Fetch-Mode")
-ODD_HEADERS = (
-    "x=1-2",
-    "bytes=9-1",
-    "bytes=0-0,1-1",
-    "bytes=" + "9" * 5000 + "-",
-    '"',
-    'W/"',
-    "*;q=",
-)
-ODD_HEADERS += (TOO_FAR, "a;q=nan", "a;q=" + "9" * 400, "Basic =", 'session="', "=;=", "9" * 5000)
+ODD_HEADERS = ("x=1-2", "bytes=9-1", "bytes=0-0,1-1", f"bytes={'9' * 5000}-", '"', 'W/"', TOO_FAR)
+ODD_HEADERS += ("*;q=", "a;q=nan", f"a;q={'9' * 400}", "Basic =", 'session="', "=;=", "9" * 5000)
 
 
 @pytest.fixture
@@ -226,9 +198,6 @@ def test_any_request_header_causes_no_server_error(anyone, kinds_of_pages, name,
         assert answer.status_code < 500, address
         # RFC 9110 14.2: a server ignores a range of another unit.
         assert answer.status_code != 416 or name != "Range" or value.startswith("bytes"), address
-
-
-# -- user ids and links ---------------------------------------------------------------------------
 
 
 @given(st.text() | HEADERS.map(lambda text: f"{text}.x.y") | st.text("._-AZaz09="))
@@ -260,21 +229,21 @@ USER = User(
     pfp_timestamp=1,
     grants={"a" * 24: Grant("id", ["userinfo", "email"], 2)},
     sessions=[Session("id", 3, "Firefox on Linux")],
-    notices=[Notice("A sentence.", 4)],
+    notices=[records.Notice("A sentence.", 4)],
 )
 RECORDS = {
     type(each): each
     for each in (
         *(USER, USER.grants["a" * 24], USER.sessions[0], USER.suspension, USER.notices[0]),
         Invite("0" * 64, 5, used_by=[1]),
-        Handle("ada", 1),
-        OpenIdKey("k" * 43, "modulus", "key", 5, 6),
-        FormerName("0" * 64, 1, 5),
-        FormerEmail("0" * 64, 1, 5, 4),
+        records.Handle("ada", 1),
+        records.OpenIdKey("k" * 43, "modulus", "key", 5, 6),
+        records.FormerName("0" * 64, 1, 5),
+        records.FormerEmail("0" * 64, 1, 5, 4),
         Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5, transports=["usb"]),
-        RecoveryCodes(1, ["0" * 64], 5),
-        Cover(f"{'a' * 24}-5", "a" * 24, "", ""),
-        Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
+        records.RecoveryCodes(1, ["0" * 64], 5),
+        records.Cover(f"{'a' * 24}-5", "a" * 24, "", ""),
+        records.Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
         Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
         Look("site", 5, "Welcome", None, "#7a3fb0"),
         Logo(5, ""),
@@ -282,8 +251,8 @@ RECORDS = {
         Message("0" * 15 + "-00000000", "chat", "player", "{}", 5, 6),
         State("backup", 5),
         Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
-        AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
-        DeviceRequest("a" * 24, ["userinfo"], "id", "192.0.2.1"),
+        records.AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
+        records.DeviceRequest("a" * 24, ["userinfo"], "id", "192.0.2.1"),
     )
 }
 
@@ -291,7 +260,7 @@ RECORDS = {
 def test_every_record_type_is_fuzzed():
     both = (*vars(records).values(), *vars(site_records).values())
     declared = {each for each in both if dataclasses.is_dataclass(each)}
-    assert set(RECORDS) == declared - {Attempt}
+    assert set(RECORDS) == declared - {records.Attempt}
 
 
 @given(data=st.data(), record_type=st.sampled_from(list(RECORDS)))
@@ -350,9 +319,6 @@ def test_damaged_file_is_a_valid_record_or_raises(tmp_path, record_type, changes
     assert build_record(record_type, json.loads(encode(record_as_dict(record)))) == record
 
 
-# -- pictures -------------------------------------------------------------------------------------
-
-
 def samples() -> list[bytes]:
     """Return a small file of every supported kind."""
     noise = Image.effect_noise((23, 17), 60)
@@ -404,9 +370,6 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
         assert str(error)
     else:
         assert square.width == square.height
-
-
-# -- a negative control ---------------------------------------------------------------------------
 
 
 @pytest.mark.load

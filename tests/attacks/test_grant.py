@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 from conftest import PASSWORD
-from forms import hidden_field
+from forms import edit, hidden_field, signed_in
 from hypothesis import example, given
 from hypothesis import strategies as st
 from werkzeug.security import check_password_hash, generate_password_hash
@@ -23,12 +23,9 @@ from identity.access.links import (
 from identity.access.passwords import NOBODYS_HASH, PASSWORD_METHOD
 from model.records import Client, Suspension
 
-# -- each signed value is valid for one purpose ---------------------------------------------------
-
 
 @pytest.fixture
 def game(store) -> Client:
-    """A game with a play page."""
     return store.clients.register("Game", [], None, game_url="https://game.example/")[0]
 
 
@@ -75,9 +72,6 @@ def test_signature_is_valid_for_its_own_purpose_only(
         if accepts[accepted_for](text)
     }
     assert accepted == {(purpose, purpose) for purpose in signed_values}
-
-
-# -- redirects ------------------------------------------------------------------------------------
 
 
 def browser_origin(location: str, base: str = "https://id.example.org/sign-in") -> str:
@@ -127,9 +121,6 @@ def test_redirects_after_post_are_303(browser, ada, program):
     assert [answer.status_code for answer in answers] == [303] * len(answers)
 
 
-# -- secrets in addresses and on disk -------------------------------------------------------------
-
-
 def test_pages_with_a_secret_url_load_same_origin_only(browser, store, ada, program):
     """RFC 9700 4.2.4: no third party receives the address as a Referer."""
     link = program.link(state="secret")
@@ -151,14 +142,10 @@ def test_invitation_is_stored_as_a_hash_only(store, faults):
     assert invite not in stored
 
 
-# -- sessions -------------------------------------------------------------------------------------
-
-
 def is_signed_in(anyone, cookie: str) -> bool:
     """Return whether a session cookie with this value opens the account page."""
-    return (
-        anyone.get("/account", headers={"Cookie": f"identity_session={cookie}"}).status_code == 200
-    )
+    headers = {"Cookie": f"identity_session={cookie}"}
+    return anyone.get("/account", headers=headers).status_code == 200
 
 
 def test_sign_in_during_suspension_creates_no_session(store, browser, ada, monkeypatch):
@@ -189,8 +176,7 @@ def test_session_expires_after_14_days_despite_use(adas_browser, clock):
 
 def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, open_browser, anyone):
     new_password = "quite another one"
-    other = open_browser()
-    other.sign_in()
+    other = signed_in(open_browser())
     copied = other.get_cookie("identity_session").value
     assert is_signed_in(anyone, copied)
     assert adas_browser.post("/account/sign-out-others").status_code == 303
@@ -219,8 +205,6 @@ def test_session_fixation_is_prevented(open_browser, anyone, ada, bob):
     assert victims_browser.get_cookie("identity_session").value != planted
 
 
-# -- timing ---------------------------------------------------------------------------------------
-
 # test_sign_in.py counts hash calls with a stub; these tests measure the real hash function.
 
 
@@ -241,8 +225,7 @@ def production_password_hash(store, ada, monkeypatch) -> None:
     """Store Ada's password with the production hash method."""
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
     monkeypatch.setattr(passwords, "NOBODYS_HASH", NOBODYS_HASH)
-    with store.users.edit(ada.id) as user:
-        user.password_hash = passwords.hash_password(PASSWORD)
+    edit(store.users, ada.id, password_hash=passwords.hash_password(PASSWORD))
     assert check_password_hash(store.users.read(ada.id).password_hash, PASSWORD)
 
 
@@ -263,8 +246,7 @@ def test_sign_in_time_does_not_reveal_an_imported_account(
     browser, store, ada, production_password_hash, method, wrap
 ):
     password_hash = wrap(generate_password_hash(PASSWORD, method))
-    with store.users.edit(ada.id) as user:
-        user.password_hash = password_hash
+    edit(store.users, ada.id, password_hash=password_hash)
     known, unknown = processor_times(browser, "Ada", "Zoe")
     assert known / unknown == SIMILAR
 

@@ -26,9 +26,6 @@ FORM = "Content-Type: application/x-www-form-urlencoded"
 FOUR_MIB = 4 * 2**20
 
 
-# -- forms ----------------------------------------------------------------------------------------
-
-
 def test_slow_multipart_is_refused_in_two_seconds(adas_browser, subtests):
     """Measured in thread time, so that other load does not count."""
     boundary = b"--limit"
@@ -74,9 +71,6 @@ def test_combining_marks_are_normalized_quickly(browser, ada, frozen_garbage, su
             assert time.thread_time() - started < 0.2
 
 
-# -- cookies --------------------------------------------------------------------------------------
-
-
 def test_cookie_set_by_a_sibling_site_is_not_a_session(make_app):
     """A cookie that game.example.org can set for id.example.org never authenticates.
 
@@ -88,9 +82,8 @@ def test_cookie_set_by_a_sibling_site_is_not_a_session(make_app):
     https = {"HTTP_HOST": "id.example.org", "wsgi.url_scheme": "https"}
     browser = Browser(app, app.response_class)
     browser.environ_base |= https
-    [own] = [
-        each.partition(";")[0] for each in browser.sign_in("Eve").headers.getlist("Set-Cookie")
-    ]
+    [cookie] = browser.sign_in("Eve").headers.getlist("Set-Cookie")
+    own = cookie.partition(";")[0]
     name, _, value = own.partition("=")
 
     def signed_in(header: str) -> bool:
@@ -122,9 +115,6 @@ def test_cookie_of_a_sibling_site_does_not_hide_the_session(anyone, adas_browser
     for header in headers:
         sent = {"HTTP_COOKIE": header.encode().decode("latin-1")}  # PEP 3333
         assert anyone.get("/account", environ_overrides=sent).status_code == 200, header
-
-
-# -- a running server -----------------------------------------------------------------------------
 
 
 no_proxy, plain_server = conftest.no_proxy, conftest.server
@@ -166,7 +156,6 @@ def send(server: RunningServer, request: bytes, ends: bool = True) -> bytes:
 
 
 def status_codes(answer: bytes) -> list[int]:
-    """Return the status code of each response."""
     lines = answer.split(b"\r\n")
     return [int(line.split()[1]) for line in lines if line.startswith(b"HTTP/1.")]
 

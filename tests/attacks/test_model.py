@@ -99,7 +99,6 @@ class Credential:
 
     @property
     def consent_valid(self) -> bool:
-        """Whether the consent is still valid."""
         return self.player.allowed.get(self.program.id) is self.allowed
 
 
@@ -180,8 +179,7 @@ class ServerModel(RuleBasedStateMachine):
         if not hasattr(self, "app"):
             return
         self.check_state()
-        problems = list(check(self.app.config["DATA_DIR"], self.app.config["PICTURE_DIR"]))
-        assert problems == []
+        assert list(check(self.app.config["DATA_DIR"], self.app.config["PICTURE_DIR"])) == []
 
     # -- players ----------------------------------------------------------------------------------
 
@@ -375,8 +373,7 @@ class ServerModel(RuleBasedStateMachine):
     def withdraw(self, cookie, number):
         client_id = self.clients[number].id
         form = {"client_id": client_id}
-        answer = self.browser(cookie).post("/account/apps/withdraw", data=form)
-        assert answer.status_code == 303
+        assert self.browser(cookie).post("/account/apps/withdraw", data=form).status_code == 303
         if cookie.alive:
             cookie.player.allowed.pop(client_id, None)
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256, SHA512
-from forms import hidden_field, is_signed_in, parse
+from forms import edit, hidden_field, is_signed_in, led_to, parse, signed_in
 
 from identity.http.signing import decode_base64
 from identity.oauth.openid_keys import add_key, signing_key
@@ -37,16 +37,13 @@ def app(make_app, monkeypatch):
 
 @pytest.fixture
 def forum(register):
-    """A program that players sign in to."""
     return register("https://forum.example/in", post_logout_redirect_uris=[BYE])
 
 
 @pytest.fixture
 def bobs_browser(open_browser, bob):
     """A browser in which Bob is signed in."""
-    browser = open_browser()
-    browser.sign_in("Bob")
-    return browser
+    return signed_in(open_browser(), "Bob")
 
 
 def sign_in_to(program, browser, **parameters: str) -> tuple[str, str]:
@@ -61,7 +58,6 @@ def claims_of(id_token: str) -> dict:
 
 
 def by_rsa(key, hash_class=SHA256):
-    """Return a function that signs with a key of the store."""
     private = load_key(decode_base64(key.private_key.encode()), None)
     return lambda text: private.sign(text, PKCS1v15(), hash_class())
 
@@ -79,7 +75,6 @@ def ask_silently(program, browser, **parameters: str) -> str | None:
 
 
 def log_out(browser, **query: str) -> tuple[int, str | None]:
-    """Return status and location of a request to sign out."""
     answer = browser.get("/oauth/logout", query_string=query)
     return answer.status_code, answer.location
 
@@ -202,8 +197,7 @@ def test_unregistered_post_logout_address_is_not_used(store, forum, register, ad
     malformed = [own | by_hint | {"client_id": each} for each in (wiki.id, "x")]
     malformed += [{"post_logout_redirect_uri": [BYE, BYE]} | by_hint]
     assert {log_out(adas_browser, **each) for each in malformed} == {ERROR_PAGE}
-    with store.clients.edit(forum.id) as client:
-        client.disabled = True
+    edit(store.clients, forum.id, disabled=True)
     check_signed_out(own | by_hint, own | {"client_id": forum.id}, own)
 
 
@@ -222,11 +216,9 @@ def test_address_of_one_client_alone_is_a_link(store, forum, register, adas_brow
     assert link_of(adas_browser) == link_of(open_browser()) == [f"{BYE}&state=s%26t"]
     twin = register("https://twin.example/in", post_logout_redirect_uris=["https://x.y/", BYE])
     assert link_of(open_browser()) == ["/"]
-    with store.clients.edit(twin.id) as client:
-        client.disabled = True
+    edit(store.clients, twin.id, disabled=True)
     assert link_of(open_browser()) == [f"{BYE}&state=s%26t"]
-    with store.clients.edit(forum.id) as client:
-        client.post_logout_redirect_uris = ["https://x.y/"]
+    edit(store.clients, forum.id, post_logout_redirect_uris=["https://x.y/"])
     assert link_of(open_browser()) == ["/"]
 
 
@@ -234,8 +226,7 @@ def test_unregistered_address_is_shown_to_those_who_manage_the_app(store, forum,
     query = {"post_logout_redirect_uri": f"{BYE}<b>", "client_id": forum.id}
     by_hint = query | {"id_token_hint": sign_in_to(forum, adas_browser)[0]}
     for level, uris in ((PLAYER, []), (ADMINISTRATOR, [f"{BYE}<b>", BYE])):
-        with store.users.edit(ada.id) as user:
-            user.mod_level = level
+        edit(store.users, ada.id, mod_level=level)
         pages = [
             adas_browser.get("/oauth/logout", query_string=query),
             adas_browser.post("/oauth/logout/confirm", data=query),
@@ -255,8 +246,7 @@ def test_link_alone_signs_nobody_out(forum, adas_browser, bobs_browser, open_bro
         assert (page.status_code, page.location) == (200, None)
     assert is_signed_in(adas_browser)
     form = {each["name"]: each["value"] for each in parse(page).select("main form input")}
-    answer = adas_browser.post("/oauth/logout/confirm", data=form)
-    assert (answer.status_code, answer.location) == (303, f"{BYE}&state=s%26t")
+    assert led_to(adas_browser.post("/oauth/logout/confirm", data=form)) == f"{BYE}&state=s%26t"
     assert is_signed_in(bobs_browser) and not is_signed_in(adas_browser)
 
 
@@ -266,8 +256,7 @@ def test_player_who_may_no_longer_sign_in_gets_nothing(
 ):
     """RFC 9700 2.3: between consent and exchange, and before each later use."""
     staff = register("https://staff.example/in", only_groups=["moderators"])
-    with store.users.edit(ada.id) as user:
-        user.mod_level = MODERATOR
+    edit(store.users, ada.id, mod_level=MODERATOR)
     page, (hint, token) = adas_browser.get(staff.link()), sign_in_to(staff, adas_browser)
     code = adas_browser.allow(staff, scope="openid")
     assert statuses(staff, token) == (200, 200)
@@ -351,13 +340,11 @@ def test_silent_request_redirects_to_registered_addresses_only(store, forum, bro
     for changed in ({"scope": "email"}, {"max_age": "-1"}, {"request": "x"}):
         assert browser.get(forum.link(**SILENT | changed)).location.startswith("/sign-in?")
     assert ask_silently(forum, browser) == "login_required"
-    with store.clients.edit(forum.id) as client:
-        client.disabled = True
+    edit(store.clients, forum.id, disabled=True)
     assert browser.get(forum.link(**SILENT)).status_code == 400
 
 
 def ask_again(program, browser, **parameters: str) -> str:
-    """Return the address that a request with prompt=login leads to after the sign-in."""
     asked = browser.get(program.link(scope="openid", **parameters or {"prompt": "login"}))
     return hidden_field(browser.get(asked.location), "next")
 

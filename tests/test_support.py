@@ -1,15 +1,20 @@
-"""Shared apps: a test sees no change that an earlier test made to its app."""
+"""The support of the tests: shared apps, the faults of flat files, the guard `forbid_processes`."""
+
+import os
+import subprocess
 
 import pytest
 from flask import Flask
+from processes import forbid_processes
 from shared_apps import SharedApps
 
-from model.records import PLAYER
+from model.errors import StorageFailed
+from model.records import PICTURE_SIZES, PLAYER, AuthorizationCode
+from storage import Storage
 
 
 @pytest.fixture
 def pool() -> SharedApps:
-    """A pool of this test."""
     return SharedApps()
 
 
@@ -63,3 +68,49 @@ def test_app_with_an_added_route_or_handler_is_not_reused(pool, acquire, subtest
             add(same.app, *arguments)
             pool.release(same)
             assert acquire().app is not pooled.app
+
+
+CODE = AuthorizationCode("a" * 24, 1, "a grant", ["userinfo"], None, None)
+
+
+def change_bio(store: Storage, user_id: int) -> None:
+    with store.users.edit(user_id) as user:
+        user.bio += "more"
+
+
+def test_refused_saves_fail_until_they_are_allowed(storage, faults, subtests):
+    storage.codes.add("old", CODE)
+    ada = storage.users.register("Ada", "ada@example.org", "a hash")
+    client, _ = storage.clients.register("Chess", ["https://chess.example/"], None)
+    changes = {
+        "users": lambda: change_bio(storage, ada.id),
+        "pictures": lambda: storage.pictures.save(ada.id, dict.fromkeys(PICTURE_SIZES, b"webp")),
+        "accounts": lambda: storage.users.rename(ada.id, "Grace"),
+        "clients": lambda: storage.clients.issue_secret(client.id),
+        "audit": lambda: storage.audit.write("backup", "command"),
+        "codes": lambda: storage.codes.add("new", CODE),
+        "attempts": lambda: storage.attempts.count("password", "ada", 99),
+        "used codes": lambda: storage.codes.spend("old"),
+    }
+    for kind, change in changes.items():
+        with subtests.test(kind):
+            before = storage.users.read(ada.id)
+            for refused in (kind, "everything"):
+                faults.refuse_saves(refused)
+                for _ in range(2):
+                    with pytest.raises(StorageFailed):
+                        change()
+                assert storage.users.read(ada.id) == before
+                faults.allow_saves()
+            change()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "start", [lambda: subprocess.run(["true"]), lambda: os.system("true")], ids=["run", "system"]
+)
+def test_started_process_is_detected(start):
+    with forbid_processes():
+        pass
+    with pytest.raises(AssertionError, match="needs the marker `live`"), forbid_processes():
+        start()

@@ -13,11 +13,14 @@ from identity_admin import identity_server_command
 from model import records
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]
+PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+PAGES += (ROOT / "docs").glob("**/*.md")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
 READING = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
-LAYERS = ("storage", "serving", "identity", "pages", "commands")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+WHERE = READING.partition("## Where to find what")[2].partition("\n## ")[0]
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]*)+|\w+\.py)`")  # a file, or a folder that ends with "/"
 
 
 def all_commands(group: click.Group, *words: str):
@@ -61,14 +64,30 @@ def test_readme_is_short():
     assert len(README.split()) < 1300
 
 
-def test_reading_page_lists_the_modules_of_each_package():
-    packages = [path.parent for top in LAYERS for path in ROOT.glob(f"{top}/**/__init__.py")]
-    headings = {f"### `{each.relative_to(ROOT)}/`": each for each in packages}
-    for heading, package in {"### Top level": ROOT, **headings}.items():
-        section = READING.partition(f"{heading}\n")[2].partition("\n##")[0]
-        names = "".join(re.findall(r"^\|.*?\|", section, re.MULTILINE))
-        modules = {path.name for path in package.glob("*.py")}
-        assert {*re.findall(r"`(\w+\.py)`", names), "__init__.py"} == modules | {"__init__.py"}
+def test_map_of_contributing_has_each_package():
+    named = set(PATH.findall(CONTRIBUTING.partition("## The map")[2].partition("\n## ")[0]))
+    packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("[a-z]*/**/__init__.py")}
+    product = {f"{each}/" for each in packages if each.parts[0] not in ("tests", "benchmarks")}
+    programs = {path.name for path in ROOT.glob("*.py")}
+    assert product | programs <= named
+
+
+def test_files_that_contributors_read_of_exist():
+    for page in (CONTRIBUTING, READING):
+        paths = PATH.findall(page)
+        assert len(paths) > 40
+        assert [each for each in paths if not (ROOT / each).exists()] == []
+
+
+def test_places_where_to_find_what_define_the_names(subtests):
+    for row in re.findall(r"^\| [^|*]+ \| (`.*) \|$", WHERE, re.MULTILINE):
+        files = [(ROOT / each).read_text(encoding="utf-8") for each in PATH.findall(row)]
+        names = set(re.findall(r"`(\w+)`", row))
+        with subtests.test(row):
+            assert files
+            for name in names:
+                definition = rf"^ *((def|class) {name}\b|{name}(: .*)? = )"
+                assert any(re.search(definition, each, re.MULTILINE) for each in files), name
 
 
 def test_reading_page_names_functions_of_the_grant():

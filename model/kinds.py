@@ -1,9 +1,9 @@
 """The kinds of records, each of them declared once.
 
 A declaration has what a backend needs to keep the records of a kind, and what backup, restore,
-copy, check and repair need to know of them: nothing else names a kind. A new one is a dataclass in
-`model.records` or `model.site_records` and a declaration in KINDS. A new key of records that
-are there is added to them at the next start; another meaning of a key needs another name.
+copy, check and repair need to know of them. A new one is a dataclass in `model.records` or
+`model.site_records` and a declaration in KINDS. A new key of records that are there is added to
+them at the next start; another meaning of a key needs another name.
 """
 
 from collections.abc import Callable, Iterator

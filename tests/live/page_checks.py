@@ -10,12 +10,41 @@ from playwright.sync_api import Page, expect
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 AXE = Axe()
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]  # axe-core's rules about colours
-CONTROLS = "button, .button, input:not([type=hidden]), select, textarea"
 FIRST_CARD = 84  # CSS pixels: the top of the first card of every page with the site's header
 TOUCH_TARGET = 44  # CSS pixels: the minimum height of a touch target (WCAG 2.5.5)
+USUAL_SIZE = 16  # CSS pixels: the text size of browsers
+# Each width, with the text sizes of the browser's settings that are checked there. In CSS pixels.
+SCREENS = dict.fromkeys((320, 375, 390, 480, 1280, 1920), [USUAL_SIZE]) | {
+    390: [32, 24, USUAL_SIZE]
+}
 
-CARD_TOPS = """[...document.querySelectorAll("header:has(.site) ~ main section")]
-    .map(card => card.getBoundingClientRect().top + scrollY)"""
+# What does not fit: on the screen, under a finger; with text of the usual size also in its card.
+LAYOUT_PROBLEMS = """([firstCard, touchTarget, isUsualSize]) => {
+    const problems = [];
+    const report = (problem, each) => problems.push([problem, each.outerHTML.slice(0, 200)]);
+    const box = (each) => each.getBoundingClientRect();
+    const find = (selector) => [...document.querySelectorAll(selector)].filter((each) =>
+        each.checkVisibility({ visibilityProperty: true }) && box(each).width && box(each).height);
+    if (document.documentElement.scrollWidth > innerWidth) report("too wide", document.body);
+    const controls = find("button, .button, input:not([type=hidden]), select, textarea");
+    for (const each of [...controls, ...find(".quiet")])
+        if (box(each).left < 0 || box(each).right > innerWidth) report("off the screen", each);
+    for (const each of controls) if (box(each).height < touchTarget) report("too low", each);
+    if (!isUsualSize) return problems;
+    const clips = (each) => getComputedStyle(each).overflowX !== "visible"; // or scrolls
+    for (const each of find("main :is(section, .game) :not(.unseen)")) {
+        const card = each.parentElement.closest("section, .game");
+        const [left, right] = [box(card).left, box(card).right];
+        if (box(each).left >= left && box(each).right <= right) continue;
+        let around = each.parentElement;
+        while (around !== card && !clips(around)) around = around.parentElement;
+        if (around === card) report("cut off by its card", each);
+    }
+    const [card] = document.querySelectorAll("header:has(.site) ~ main section");
+    const isWindow = card?.querySelector(".game-name"); // beside a game: its header is lower
+    if (card && !isWindow && box(card).top + scrollY !== firstCard) report("not at the top", card);
+    return problems;
+}"""
 
 
 def drop_undelivered_messages(console_errors: list[str]) -> None:
@@ -38,20 +67,37 @@ def check_page(page: Page, has_problem: bool = False) -> None:
     expect(page.locator(".problem:focus")).to_have_count(int(has_problem))
     check_focus_without_ring(page)
     check_with_axe(page)
-    for width, height in ((390, 844), (1280, 800)):  # CSS pixels: a phone, a desktop
-        page.set_viewport_size({"width": width, "height": height})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        has_header = page.locator("header .site").count()
-        assert page.evaluate(CARD_TOPS)[:1] == [FIRST_CARD] * has_header
-        boxes = visible_boxes(page, CONTROLS)
-        assert all(box["height"] >= TOUCH_TARGET for box in boxes)
-        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+    check_layout(page)
+
+
+def check_layout(page: Page) -> None:
+    """Check that everything fits, on each screen and with larger text."""
+    for width, text_sizes in SCREENS.items():
+        page.set_viewport_size({"width": width, "height": 844})
+        for size in text_sizes:
+            if len(text_sizes) > 1:
+                set_text_size(page, size)
+            sizes = [FIRST_CARD, TOUCH_TARGET, size == USUAL_SIZE]
+            problems = page.evaluate(LAYOUT_PROBLEMS, sizes)
+            assert not problems, (width, size, problems)
 
 
 def check_focus_without_ring(page: Page) -> None:
     """Check that there is no ring around what got the focus from the page, for screen readers."""
     for each in page.locator('[tabindex="-1"]:focus').all():
         expect(each).to_have_css("outline-style", "none")
+
+
+def set_text_size(page: Page, pixels: int) -> None:
+    """Change the text size in the settings of the page's browser."""
+    settings = page.context.new_cdp_session(page)
+    settings.send("Page.setFontSizes", {"fontSizes": {"standard": pixels}})
+    settings.detach()
+
+
+def open_details(page: Page) -> None:
+    """Open every part of the page that can be opened, beside the menu."""
+    page.locator("main details").evaluate_all("all => all.forEach(each => each.open = true)")
 
 
 def visible_boxes(page: Page, selector: str) -> list[dict[str, float]]:

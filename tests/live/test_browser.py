@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -23,7 +22,7 @@ from playwright.sync_api import (
 from model.records import ADMINISTRATOR
 from storage import Storage
 
-from .page_checks import CHROMIUM, check_page, visible_boxes
+from .page_checks import CHROMIUM, check_page, open_details
 from .running import PASSWORD, RunningServer
 from .shared import start_once
 
@@ -285,42 +284,52 @@ def tab_to(page: Page, wanted: str, presses: int = 12) -> None:
 # -- attacks by other sites ---------------------------------------------------------------------
 
 
-def test_consent_page_cannot_be_framed(
-    game: Game, game_client: Client, page: Page, console_errors: list[str]
+def test_no_page_with_a_code_is_framed(
+    game: Game, game_client: Client, store: Storage, page: Page, console_errors: list[str]
 ):
-    """RFC 9700 4.16."""
+    """RFC 9700 4.16: the consent page, the page that posts a code, the play page.
+
+    A frame of the client's own page gets nothing either.
+    """
+    with store.clients.edit(game_client.id) as client:
+        client.game_url = f"{game.origin('localhost')}/"
+
+    def check_frame_stays_empty(address: str) -> None:
+        game.pages["/framing"] = f'<title>Framing</title><iframe src="{address}"></iframe>'
+        with page.expect_console_message(lambda each: "frame-ancestors 'none'" in each.text):
+            page.goto(f"{game.origin()}/framing")
+            frame = page.frames[1]
+            frame.wait_for_load_state()
+            assert frame.url == "chrome-error://chromewebdata/"
+            assert "Space Game" not in frame.content()
+        assert "frame-ancestors 'none'" in console_errors.pop()
+
+    check_frame_stays_empty(game_client.link())
     page.goto(game_client.link())
-    expect(page.get_by_role("button", name="Allow")).to_be_visible()
-    game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_client.link()}"></iframe>'
-    with page.expect_console_message(lambda each: "frame-ancestors 'none'" in each.text):
-        page.goto(f"{game.origin()}/framing")
-        frame = page.frames[1]
-        frame.wait_for_load_state()
-        assert "Space Game" not in frame.content()
-        assert frame.url == "chrome-error://chromewebdata/"
-    assert "frame-ancestors 'none'" in console_errors.pop()
+    decide(page)
+    game_client.check_arrival(page)  # the consent is remembered from now on
+    check_frame_stays_empty(game_client.link(response_mode="web_message"))
+    check_frame_stays_empty(f"{game_client.server.address}/play/{game_client.id}")
 
 
-def test_cross_site_form_cannot_submit_consent(
-    server: RunningServer, game: Game, game_client: Client, store: Storage, ada: dict, page: Page
+def test_cross_site_forms_cannot_sign_in_or_submit_consent(
+    server: RunningServer, game: Game, game_client: Client, store: Storage, ada: dict, browse
 ):
     """Not even with the signed request and from another port, which receives the session cookie."""
-    page.goto(game_client.link())
-    signed_request = page.locator("input[name=request]").get_attribute("value")
-    fields = {"request": signed_request, "decision": "allow"}
-    game.pages["/forged"] = forged_form(f"{server.address}/oauth/authorize", fields)
-    for host in HOSTS:
-        check_refused(page, f"{game.origin(host)}/forged")
-    assert game_client.id not in store.users.read(ada["id"]).grants
-
-
-def test_cross_site_form_cannot_sign_in(server: RunningServer, game: Game, ada: dict, browse):
-    fields = {"name": "ada", "password": PASSWORD}
-    game.pages["/forged"] = forged_form(f"{server.address}/sign-in", fields)
     page = browse()
-    for host in HOSTS:
-        check_refused(page, f"{game.origin(host)}/forged")
-    assert page.context.cookies() == []
+    for path, fields in (
+        ("sign-in", {"name": "ada", "password": PASSWORD}),
+        ("oauth/authorize", {"decision": "allow"}),
+    ):
+        if path != "sign-in":
+            assert page.context.cookies() == []
+            set_session_cookie(page, server)
+            page.goto(game_client.link())
+            fields["request"] = page.locator("input[name=request]").get_attribute("value")
+        game.pages["/forged"] = forged_form(f"{server.address}/{path}", fields)
+        for host in HOSTS:
+            check_refused(page, f"{game.origin(host)}/forged")
+    assert game_client.id not in store.users.read(ada["id"]).grants
 
 
 def forged_form(action: str, fields: dict[str, str]) -> str:
@@ -336,90 +345,22 @@ def check_refused(page: Page, address: str) -> None:
     expect(page.get_by_text("This form came from another site")).to_be_visible()
 
 
-# -- how the pages are made ---------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def longest_texts(server: RunningServer, ada: dict) -> tuple[str, Client]:
-    """A player and a client with texts of maximum length."""
-    name = "W" * 30
-    email = f"{'w' * 64}@{'w' * 60}.example.org"
-    server.add_user(name, email)
-    host = ".".join(["w" * 60] * 3)
-    return name, Client(server, f"https://{host}.example/{'w' * 200}", name="W" * 60)
-
-
-def test_page_layout_with_the_longest_texts(
-    server: RunningServer, longest_texts: tuple[str, Client], browse, subtests
-):
-    name, client = longest_texts
-    page = browse()
-    unregistered = client.link(redirect_uri=f"{client.redirect_uri}{'v' * 200}")
-    for player, address, heading in (
-        (None, server.address, "Welcome to"),
-        (None, f"{server.address}/sign-in", "Sign in"),
-        (None, f"{server.address}/nothing", "Page not found"),
-        (name, server.address, "Hello, "),
-        (name, client.link(), "wants to know who you are"),
-        ("ada", unregistered, "Something went wrong"),
-    ):
-        with subtests.test(address, player=player):
-            if player:
-                set_session_cookie(page, server, player)
-            page.goto(address)
-            expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
-            check_page(page)
-
-
-# -- how the pages look ---------------------------------------------------------------------------
+# -- copy buttons ---------------------------------------------------------------------------------
 
 PHONE = {"width": 375, "height": 800}  # CSS pixels
 
 
-@pytest.fixture(scope="module")
-def admin(server: RunningServer) -> str:
-    """An administrator, whose header has the most links."""
-    record = server.add_user("W" * 29 + "i")
-    with server.open_storage().users.edit(record["id"]) as user:
-        user.mod_level = ADMINISTRATOR
-    return record["name"]
-
-
-def test_header_is_one_row_on_a_phone(
-    server: RunningServer, admin: str, longest_texts: tuple[str, Client], browse
-):
-    page = browse(viewport=PHONE)
-    for name in (None, longest_texts[0], admin):
-        if name:
-            set_session_cookie(page, server, name)
-        page.goto(server.address)
-        # The site's name is the administrator's choice, and may be long.
-        page.locator(".site bdi").evaluate("name => (name.textContent = 'W'.repeat(30))")
-        boxes = visible_boxes(page, "header a, header button, header summary")
-        # The site and the players; then the sign-in or the menu, and Admin.
-        assert len(boxes) == (4 if name == admin else 3)
-        assert len({box["y"] + box["height"] / 2 for box in boxes}) == 1, boxes
-        assert all(one["right"] <= next_one["x"] for one, next_one in pairwise(boxes)), boxes
-        assert boxes[-1]["right"] <= PHONE["width"]
-
-
-def open_samples(page: Page) -> None:
-    """Open every part of a page that can be opened."""
-    page.locator("details").evaluate_all("found => found.forEach(each => (each.open = true))")
-
-
-# -- copy buttons ---------------------------------------------------------------------------------
-
-
 def test_copy_buttons_copy_exactly_the_text(
-    server: RunningServer, admin: str, game_client: Client, browse_as
+    server: RunningServer, store: Storage, ada: dict, game_client: Client, browse_as
 ):
     """On plain http at another host than localhost, browsers have no navigator.clipboard."""
-    page = browse_as(admin, viewport=PHONE)
+    with store.users.edit(ada["id"]) as user:
+        user.mod_level = ADMINISTRATOR
+    page = browse_as("ada", viewport=PHONE)
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined });")
     for path, count in (("/try", 6), ("", 1)):
         page.goto(f"{server.address}/developer/{game_client.id}{path}")
-        open_samples(page)
+        open_details(page)
         widths = page.locator("pre").evaluate_all(
             "found => found.map(each => [each.scrollWidth, each.clientWidth])"
         )

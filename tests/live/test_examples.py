@@ -1,27 +1,19 @@
 """The web app and the game of `identity-server demo`, in a real browser."""
 
-import json
-import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Frame, Page, expect
-from programs import CLIENT_ID, GAME, ROOT, running
 from waiting import wait_until
 
 from model.records import Suspension
 from storage import open_storage
 
-from . import test_browser
 from .demo import EXAMPLE, Demo
 from .page_checks import check_page
-from .test_browser import Game, sign_in
+from .test_browser import sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("examples")]
-chromium, playwright = test_browser.chromium, test_browser.playwright
-browse, game = test_browser.browse, test_browser.game
-console_errors = test_browser.console_errors
 PASSWORD = EXAMPLE["PASSWORD"]
 DEAD_TIME = 1000  # milliseconds in which Allow on the play page ignores input
 OWN_ROW = "#scores [aria-current=true]"
@@ -61,22 +53,6 @@ def browse_as(demo: Demo, browse, cookies: dict[str, list]) -> Callable[..., Pag
 # -- the web app --------------------------------------------------------------------------------
 
 
-def test_web_app_signs_in_at_the_server(demo: Demo, browse):
-    page = browse()
-    page.goto(demo.web_app)
-    page.get_by_role("link", name="Sign in").click()
-    page.get_by_role("heading", name="The first message is ready").wait_for()
-    page.get_by_role("link", name="Go to the identity server").click()
-    sign_in(page, "ada", PASSWORD)
-    page.get_by_role("button", name="Allow").click()
-    page.get_by_role("heading", name="Hello, ada!").wait_for()
-    assert page.url == f"{demo.web_app}/"  # without the code
-    shown = page.locator(".message")
-    expect(shown).to_have_count(6)
-    expect(shown.last).to_contain_text("ada@example.org")
-    assert page.locator("header img").evaluate("image => image.decode().then(() => image.width)")
-
-
 def test_web_app_shows_access_denied(demo: Demo, browse_as):
     page = browse_as("bruno")
     page.goto(f"{demo.web_app}/sign-in")
@@ -85,7 +61,7 @@ def test_web_app_shows_access_denied(demo: Demo, browse_as):
     expect(page.get_by_role("alert")).to_have_text("It says access_denied: the player refused")
 
 
-def test_web_app_layout_and_accessibility(demo: Demo, browse_as):
+def test_web_app_signs_in_and_is_accessible(demo: Demo, browse_as):
     """At first, with a request, with a response of another sign-in, and with a player."""
     page = browse_as("emi")
     page.goto(demo.web_app)
@@ -98,6 +74,10 @@ def test_web_app_layout_and_accessibility(demo: Demo, browse_as):
     page.get_by_role("link", name="Go to the identity server").click()
     page.get_by_role("button", name="Allow").click()
     page.get_by_role("heading", name="Hello, emi!").wait_for()
+    assert page.url == f"{demo.web_app}/"  # without the code
+    expect(page.locator(".message")).to_have_count(6)
+    expect(page.locator(".message").last).to_contain_text("emi@example.org")
+    assert page.locator("header img").evaluate("image => image.decode().then(() => image.width)")
     check_page(page)
 
 
@@ -127,15 +107,20 @@ def test_game_asks_once_and_lists_the_player(demo: Demo, browse_as):
     frame.locator("img").evaluate_all(pictures)
 
 
-def test_player_without_sign_in_plays_as_a_guest(demo: Demo, browse, browse_as):
-    page = browse_as("bruno")
+def test_player_without_sign_in_plays_without_chat(demo: Demo, browse, browse_as):
+    page = browse_as("dalia")
     frame = open_game(page, demo)
     page.get_by_role("button", name="Cancel").click()
     expect(frame.get_by_role("status")).to_contain_text("you did not allow the game to know you")
+    expect(frame.locator("#chat-problem")).to_contain_text("Sign in to chat")
     expect(frame.locator(OWN_ROW)).to_have_count(0)
     page = browse()
     frame = open_game(page, demo)
     expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
+    expect(frame.locator("#chat-problem")).to_have_text(
+        "Sign in to chat: only players of the community can."
+    )
+    expect(frame.get_by_role("textbox")).to_have_count(0)
     expect(frame.get_by_role("button", name="Fly")).to_be_focused()
     page.keyboard.press("Enter")
     expect(frame.get_by_role("button", name="Fly")).to_be_hidden()
@@ -202,19 +187,6 @@ def test_players_chat_with_the_keyboard(demo: Demo, browse_as):
     expect(emi.locator("#chat-problem")).to_have_text("")
 
 
-def test_guest_reads_why_there_is_no_chat(demo: Demo, browse, browse_as):
-    frame = open_game(browse(), demo)
-    expect(frame.locator("#chat-problem")).to_have_text(
-        "Sign in to chat: only players of the community can."
-    )
-    expect(frame.get_by_role("textbox")).to_have_count(0)
-    page = browse_as("dalia")
-    frame = open_game(page, demo)
-    page.get_by_role("button", name="Cancel").click()
-    expect(frame.get_by_role("status")).to_contain_text("you did not allow the game to know you")
-    expect(frame.locator("#chat-problem")).to_contain_text("Sign in to chat")
-
-
 def test_suspended_player_leaves_the_chat(demo: Demo, browse_as):
     frame = open_chat(browse_as("bruno"), demo)
     [data] = demo.temporary.glob("*/data")
@@ -238,56 +210,3 @@ def test_chat_layout_and_accessibility(demo: Demo, browse_as):
         "www"
     )
     check_page(page)
-
-
-# -- the game, framed by a fake identity server --------------------------------------------------
-
-FRAMING = """<!doctype html><title>Page</title>
-<iframe src="{game}/"></iframe><iframe src="/liar"></iframe>
-<button>Answer</button><output></output>
-<script>
-  addEventListener("message", ({{ data, source, origin }}) => {{
-    if (data.action === "hello") return source.postMessage({{ type: "hello" }}, origin);
-    document.querySelector("output").append(JSON.stringify([data, origin]));
-    document.querySelector("button").onclick = () => source.postMessage({answer}, origin);
-  }});
-</script>"""
-# A page that keeps sending the game a code.
-FORGING_PAGE = """<!doctype html><title>Liar</title><output></output><script>
-  setInterval(() => {
-    parent.frames[0].postMessage({ type: "authorized", error: false, code: "mine" }, "*");
-    document.querySelector("output").append("told ");
-  }, 20);
-</script>"""
-
-
-@pytest.fixture
-def game_address(game: Game, tmp_path: Path) -> Iterator[str]:
-    """The Space Game, configured for a fake identity server whose pages the test provides."""
-    with running(GAME, game.origin(), tmp_path / "scores.json") as port:
-        yield f"http://127.0.0.1:{port}"
-
-
-def test_game_ignores_messages_of_other_windows(game: Game, game_address: str, browse):
-    """RFC 9700 4.17.2. It takes no code from another page of the server either."""
-    page, site = browse(), game.origin()
-    headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
-    module = {"path": f"{ROOT}/static/identity.js", "headers": headers}
-    page.route(f"{site}/static/v1/identity.js", lambda route: route.fulfill(**module))
-    answer = {"type": "authorized", "error": True, "message": "news_to_us"}
-    game.pages["/play"] = FRAMING.format(game=game_address, answer=json.dumps(answer))
-    game.pages["/liar"] = FORGING_PAGE
-    page.goto(f"{site}/play")
-    page.locator("output").get_by_text("authorize").wait_for()
-    request_message, origin = json.loads(page.locator("output").inner_text())
-    assert origin == game_address
-    assert re.fullmatch("[A-Za-z0-9_-]{43}", request_message.pop("code_challenge"))
-    assert request_message == {
-        **{"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo", "join"]},
-        "code_challenge_method": "S256",
-    }
-    _, frame, liar = page.frames
-    expect(liar.locator("output")).to_contain_text("told told told told told")
-    expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
-    page.get_by_role("button", name="Answer").click()
-    expect(frame.get_by_role("status")).to_contain_text("Signing in did not work (news_to_us).")

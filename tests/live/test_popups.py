@@ -1,4 +1,7 @@
-"""Games on other sites in a real browser: popups (response_mode=web_message) and CORS."""
+"""Games on other sites in a real browser: popups (response_mode=web_message), CORS, identity.js.
+
+The messages and requests of identity.js are tested in Node, by scripts/identity.test.mjs.
+"""
 
 import json
 import re
@@ -6,9 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, expect
+import requests
+from playwright.sync_api import Browser, Error, Frame, Page, expect
 
 from identity.site.settings import ROOT
+from storage import Storage
 
 from .page_checks import check_page, drop_undelivered_messages
 from .running import RunningServer
@@ -136,17 +141,6 @@ def test_window_without_an_opener_shows_an_error(page: Page, game_client: Client
     check_page(page)
 
 
-def test_redirect_uri_of_another_client_shows_an_error(
-    page: Page, game: Game, game_client: Client, server: RunningServer
-):
-    """RFC 9700 4.17.2: an attacker's client cannot have the code posted to the game."""
-    evil = Client(server, "https://evil.example/callback", name="Evil")
-    evil.redirect_uri = game_client.redirect_uri
-    popup = open_popup(page, game, evil)
-    expect(popup.get_by_text("Evil did not register this redirect_uri")).to_be_visible()
-    assert page.locator("output").inner_text() == ""
-
-
 def test_error_in_a_popup_offers_to_close_it(page: Page, game: Game, game_client: Client):
     """Nowhere else, because a script closes no other window."""
     popup = open_popup(page, game, game_client)
@@ -158,20 +152,6 @@ def test_error_in_a_popup_offers_to_close_it(page: Page, game: Game, game_client
     page.goto(game_client.link(client_id="unknown"))
     expect(page.get_by_text("No app has this client_id.")).to_be_visible()
     expect(page.get_by_role("button", name=CLOSE)).to_have_count(0)
-
-
-def test_message_page_cannot_be_framed(
-    page: Page, game: Game, game_client: Client, console_errors: list[str]
-):
-    """RFC 9700 4.16: a frame of the game's own page gets no code either."""
-    page.goto(game_client.link())
-    decide(page)
-    expect(page).to_have_title("Game")  # consent is remembered from now on
-    link = game_client.link(response_mode="web_message")
-    game.pages["/framing"] = f'<title>Framing</title><iframe src="{link}"></iframe>'
-    with page.expect_console_message(lambda each: "frame-ancestors 'none'" in each.text):
-        page.goto(f"{game.origin()}/framing")
-    assert "frame-ancestors 'none'" in console_errors.pop()
 
 
 # -- requests from the pages of a game ------------------------------------------------------------
@@ -204,3 +184,161 @@ def test_no_page_sends_a_secret_by_basic(server: RunningServer, on_another_site)
     with pytest.raises(Error, match="Failed to fetch"):
         on_another_site(server, {"code": "x"}, Authorization="Basic eDp4")
     assert server.access_log.read_text().count("POST /api/oauth/token") == before
+
+
+# -- identity.js: one call signs in, wherever the page is ------------------------------------------
+
+PAGE = """<!doctype html><title>Game</title><h1>Space</h1><button>Sign in</button><output></output>
+<script type="module">
+  import * as identity from "$SITE/static/v1/identity.js";
+  window.identity = identity;
+  window.options = { clientId: "$CLIENT_ID" };
+  const output = document.querySelector("output");
+  const show = (value) => { output.textContent = JSON.stringify(value); };
+  const tell = ({ code, message }) => show({ code, message });
+  document.querySelector("button").addEventListener("click", () => {
+    output.textContent = "";
+    identity.signIn(options).then(show, tell);
+  });
+  show(await identity.whois());
+</script>"""
+OTHER_HOST = """<!doctype html><title>Other host</title>
+<iframe src="$GAME" sandbox="allow-scripts allow-same-origin allow-forms allow-popups
+  allow-popups-to-escape-sandbox"></iframe>"""
+
+
+@pytest.fixture
+def site_of(server: RunningServer, game: Game) -> Callable[..., str]:
+    """A function that registers a public game, publishes its page, and returns its address."""
+
+    def site_of(host: str = "localhost", path: str = "/") -> str:
+        address = f"{game.origin(host)}{path}"
+        client = server.add_client("Space Game", address, public=True)
+        publish(game, server, client["client_id"], path)
+        return address
+
+    return site_of
+
+
+def publish(game: Game, server: RunningServer, client_id: str, path: str = "/") -> None:
+    game.pages[path] = PAGE.replace("$SITE", server.address).replace("$CLIENT_ID", client_id)
+
+
+def open_game(page: Page, address: str, **options: str) -> Page:
+    """Open a game, and wait until it has loaded the module."""
+    page.goto(address)
+    return ready(page, **options)
+
+
+def ready(game: Page | Frame, **options: str) -> Page | Frame:
+    expect(game.locator("output")).to_have_text("null")  # nobody has signed in
+    game.evaluate("more => Object.assign(window.options, more)", options)
+    return game
+
+
+def press_sign_in(page: Page, game: Page | Frame) -> Page:
+    """Press the game's button; return the popup."""
+    with page.expect_popup() as opened:
+        game.get_by_role("button", name="Sign in").click()
+    return opened.value
+
+
+def shown(game: Page | Frame) -> dict:
+    """Return what the game shows when its sign-in has ended."""
+    expect(game.locator("output")).to_have_text(re.compile("^{.*}$"))
+    return json.loads(game.locator("output").inner_text())
+
+
+def check_signed_in(game: Page | Frame, ada: dict) -> None:
+    """Check that the game knows Ada, and that its storage has no secret of the sign-in."""
+    player = {each: ada[each] for each in ("id", "name", "pfpTimestamp")}
+    assert shown(game) == player
+    assert game.evaluate("identity.whois()") == player
+    assert game.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+
+
+def test_remembered_consent_needs_no_press_in_the_popup(
+    page: Page, server: RunningServer, game: Game, ada: dict
+):
+    """Of a confidential client: its own server exchanges what `exchange` gets."""
+    client = server.add_client("Space Game", f"{game.origin('localhost')}/")
+    publish(game, server, client["client_id"])
+    game_page = open_game(page, f"{game.origin('localhost')}/")
+    game_page.evaluate("() => { options.exchange = async (grant) => ({ grant }); }")
+    popup = press_sign_in(page, game_page)
+    with popup.expect_event("close"):
+        decide(popup)
+    shown(game_page)
+    press_sign_in(page, game_page)
+    grant = shown(game_page)["grant"]
+    code = grant.pop("code")
+    assert grant["redirect_uri"] == page.url
+    token = server.exchange_code(code, *client.values(), **grant).json()["access_token"]
+    assert server.whois(token).json()["id"] == ada["id"]
+
+
+def test_redirect_after_a_cancelled_one_signs_in(page: Page, site_of, ada: dict):
+    address = site_of()
+    open_game(page, f"{address}?level=3#top", mode="redirect")
+    page.get_by_role("button", name="Sign in").click()
+    decide(page, "Cancel")
+    ready(page, mode="redirect")
+    assert page.url == address
+    page.get_by_role("button", name="Sign in").click()
+    decide(page)
+    check_signed_in(page, ada)
+    assert page.url == address  # without code and state
+
+
+def frame_of(page: Page) -> Frame:
+    return page.locator("iframe").element_handle().content_frame()
+
+
+def joins(server: RunningServer, game: Page | Frame, ada: dict) -> bool:
+    """Return whether a game server admits Ada with a ticket that this page gets."""
+    ticket = game.evaluate("identity.ticket('LOCALHOST:3000', 'f3a0')")
+    form = {"ticket": ticket or "", "server": "localhost:3000", "nonce": "f3a0"}
+    answer = requests.post(f"{server.address}/api/tickets/check", form, timeout=10)
+    return answer.status_code == 200 and answer.json()["user"]["id"] == ada["id"]
+
+
+def test_player_joins_a_game_server_with_a_ticket(
+    page: Page, server: RunningServer, store: Storage, game: Game, ada: dict
+):
+    """In a popup, and on the play page, which asks again after a consent to less."""
+    url = f"{game.origin('localhost')}/"
+    client, _ = store.clients.register("Space Game", [url], None, game_url=url, public=True)
+    publish(game, server, client.id)
+    game_page = open_game(page, url, scope="userinfo join")
+    assert not joins(server, game_page, ada)
+    popup = press_sign_in(page, game_page)
+    expect(popup.get_by_text("join game servers as you")).to_be_visible()
+    with popup.expect_event("close"):
+        decide(popup)
+    assert shown(game_page) and joins(server, game_page, ada)
+    for scope in ("userinfo", "userinfo join"):
+        page.goto(f"{server.address}/play/{client.id}")
+        frame = ready(frame_of(page), scope=scope)
+        assert frame.evaluate("identity.needsClick()") is False
+        frame.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("join game servers as you")).to_be_visible(visible="join" in scope)
+        decide(page)
+        check_signed_in(frame, ada)
+        if "join" in scope:
+            assert joins(server, frame, ada)
+    store.clients.delete(client.id)
+
+
+def test_game_in_the_frame_of_another_host_uses_a_popup(
+    page: Page, site_of, game: Game, ada: dict, console_errors: list[str]
+):
+    """As on hosts of games that show them in a sandboxed frame."""
+    game.pages["/host"] = OTHER_HOST.replace("$GAME", site_of())
+    page.goto(f"{game.origin()}/host")
+    frame = ready(frame_of(page))
+    assert frame.evaluate("identity.needsClick()") is True
+    popup = press_sign_in(page, frame)
+    with popup.expect_event("close"):
+        decide(popup)
+    check_signed_in(frame, ada)
+    drop_undelivered_messages(console_errors)

@@ -14,15 +14,12 @@ from waiting import PATIENCE
 
 from model.records import ADMINISTRATOR
 
-from . import test_browser
 from .form_browser import FormBrowser
 from .page_checks import check_page
 from .running import RunningServer
-from .test_browser import open_samples, set_session_cookie, wait_a_second
+from .test_browser import decide, set_session_cookie, wait_a_second
 
 pytestmark = pytest.mark.live
-chromium, playwright = test_browser.chromium, test_browser.playwright
-browse, console_errors = test_browser.browse, test_browser.console_errors
 CALLBACK = "https://client.example/callback"  # never requested, only parsed
 KINDS = ["public", "confidential"]
 
@@ -51,13 +48,6 @@ def open_tester(page: Page, server: RunningServer, client: dict) -> None:
     page.goto(f"{server.address}/developer/{client['client_id']}/try")
 
 
-def decide(page: Page, button: str) -> None:
-    """Press a button of the consent page when it counts, also where no script holds it back."""
-    page.get_by_role("heading", name="Space Game wants to know who you are").wait_for()
-    wait_a_second(page)
-    page.get_by_role("button", name=button).click()
-
-
 def exchange(page: Page, client: dict) -> None:
     """Press the button that exchanges the code, with the secret if there is one."""
     if "client_secret" in client:
@@ -74,30 +64,11 @@ def check_result(page: Page, answers: int = 2) -> None:
     assert "?" not in page.url
 
 
-def complete_test(page: Page, client: dict) -> None:
-    """Run a whole test from its first page."""
-    page.get_by_role("button", name="Start").click()
-    decide(page, "Allow")
-    expect(page.get_by_text("You are back, with a code")).to_be_visible()
-    assert "?" not in page.url
-    exchange(page, client)
-    check_result(page)
-
-
-@pytest.mark.browser
-def test_tester_works_without_javascript(server: RunningServer, client: dict, browse):
-    page = browse(java_script_enabled=False)
-    open_tester(page, server, client)
-    complete_test(page, client)
-
-
 @pytest.mark.browser
 def test_tester_layout_and_accessibility(server: RunningServer, client: dict, browse):
     """Each page of a test: at the start, cancelled, with a code, wrong, and done."""
     page = browse()
     open_tester(page, server, client)
-    open_samples(page)
-    check_page(page)
     page.get_by_role("button", name="Start").click()
     decide(page, "Cancel")
     expect(page.get_by_text("You pressed Cancel")).to_be_focused()
@@ -127,8 +98,6 @@ def test_device_tester_layout_and_accessibility(
     client = server.add_client("Space Console", **fields)
     page = browse(java_script_enabled=java_script_enabled)
     open_tester(page, server, client)
-    open_samples(page)
-    check(page)
     page.get_by_role("button", name="Start").click()
     user_code = page.locator(".user-code").text_content()
     check(page)
@@ -144,6 +113,7 @@ def test_device_tester_layout_and_accessibility(
     wait_a_second(tab)
     tab.get_by_role("button", name="Allow").click()
     expect(tab.get_by_role("status")).to_have_text("Done. Go back to your device.")
+    check(tab)
     page.get_by_role("button", name="Ask again").click()
     check_result(page, answers=3)
     expect(page.get_by_role("group", name="Hello, ada! It works.")).to_be_focused()
@@ -152,20 +122,50 @@ def test_device_tester_layout_and_accessibility(
 
 @pytest.mark.browser
 def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, browse):
-    """RFC 9700 4.2.4: nor is it in the address of a page. A reload sends no code again."""
-    page = browse()
+    """RFC 9700 4.2.4: nor is it in the address of a page, and all works without JavaScript."""
+    page = browse(java_script_enabled=False)
     sent = []
     page.on("request", lambda request: sent.append((request.url, request.headers.get("referer"))))
     open_tester(page, server, client)
-    complete_test(page, client)
-    page.reload()  # sends the form once more
-    expect(page.get_by_text("This test is over")).to_be_focused()
+    page.get_by_role("button", name="Start").click()
+    decide(page, "Allow")
+    expect(page.get_by_text("You are back, with a code")).to_be_visible()
+    assert "?" not in page.url
+    exchange(page, client)
+    check_result(page)
+    page.reload()  # sends the form once more, but no code
+    expect(page.get_by_text("This test is over")).to_be_visible()
     [code] = {match[1] for url, _ in sent if (match := re.search("[?]code=([^&]*)", url))}
     assert not any(code in (referer or "") for _, referer in sent)
     logged = server.access_log.read_text() + server.error_log.read_text()
     assert "/try/callback" in logged
     assert code not in logged
     assert client.get("client_secret", code) not in logged
+
+
+@pytest.mark.browser
+def test_program_is_set_up_by_its_address(server: RunningServer, page: Page):
+    page.goto(f"{server.address}/developer")
+    address, flair = (page.get_by_label(each, exact=True) for each in ("Address", "Flair"))
+    page.get_by_label("Program", exact=True).select_option(label="Traefik")
+    address.fill("app.example")
+    page.get_by_role("button", name="Set up").click()
+    expect(page.get_by_text("Start with https://")).to_be_focused()
+    check_page(page, has_problem=True)
+    address.fill(f"https://{'w' * 60}.example/{'w' * 100}/")
+    page.get_by_role("button", name="Set up").click()
+    expect(page.locator(".done")).to_be_focused()
+    expect(page.get_by_role("button", name="Copy settings 2")).to_be_visible()
+    expect(flair).to_be_hidden()
+    check_page(page)
+    page.reload()
+    expect(page.get_by_text("Put the client secret in place of CLIENT_SECRET.")).to_be_visible()
+    page.get_by_label("Players with a flair").check()
+    flair.fill("W" * 30)
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("App saved.")).to_be_focused()
+    expect(flair).to_have_value("W" * 30)
+    check_page(page)
 
 
 # -- samples --------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // The messages and requests of static/identity.js, in Node with stand-ins for the windows and the server.
-// Sign-ins at a running server, in popups, frames and redirects, have their tests in test_identity_js.py.
+// Sign-ins at a running server, in popups, frames and redirects, have their tests in test_popups.py.
 import assert from "node:assert/strict";
 import { createHash, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -345,6 +345,21 @@ test("a refusal of the play page is an error with its message as the code", asyn
     assert.equal(await code, message);
   }
   assert.equal(parent.posted.length, 4);
+});
+
+test("a frame hears the play page alone, and tells its unknown refusals (RFC 9700 4.17.2)", async () => {
+  const parent = otherWindow();
+  const page = load({ parent, ancestors: [SITE] });
+  await page.send({ type: "hello" }, parent);
+  const message = "Signing in did not work (news_to_us). Try again later.";
+  const refused = assert.rejects(page.identity.signIn(OPTIONS), { message });
+  await settled();
+  const forged = { type: "authorized", error: false, code: "forged" };
+  await page.send(forged, otherWindow());
+  await page.send(forged, parent, "https://evil.example");
+  assert.deepEqual(page.requests, []);
+  await page.send({ type: "authorized", error: true, message: "news_to_us" }, parent);
+  await refused;
 });
 
 test("where the browser does not tell, hello finds the play page, and its absence after two seconds", async () => {

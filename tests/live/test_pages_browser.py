@@ -1,4 +1,4 @@
-"""Account pages in a real browser, from sign-up to deletion."""
+"""Pages of players and developers in a real browser."""
 
 import io
 import math
@@ -8,28 +8,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mail_server import MailServer, code_in, link_in, text_of_letter
 from PIL import Image
 from playwright.sync_api import Page, expect
+from waiting import wait_until
 
-from identity.acts import reports as report_acts
-from identity.acts.actors import Actor, Authority
 from images.pictures import MAX_BYTES, generate_picture
-from model.kinds import REPORTS
-from model.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
-from model.rules import REPORT_LENGTH
+from model.records import ADMINISTRATOR
 from storage import Storage
 
 from .page_checks import check_page
 from .running import PASSWORD, RunningServer, running_server
-from .test_browser import WAIT, Client, pause_clock, set_session_cookie
+from .test_browser import WAIT, Client, pause_clock
 
-pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("account_browser")]
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+
+WIDE = "W" * 30  # a name of maximum length
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    """A server with open sign-up and the administrator hopper."""
-    with running_server(SIGN_UP="open") as server:
+def mail_server() -> Iterator[MailServer]:
+    server = MailServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def server(mail_server: MailServer) -> Iterator[RunningServer]:
+    """A server with mail, open sign-up, the administrator hopper and a game of a player."""
+    settings = {"SMTP_URL": mail_server.url(), "MAIL_FROM": "site@games.example"}
+    with running_server(SIGN_UP="open", **settings) as server:
+        owner, game_url = server.add_user(WIDE), "https://game.example/"
+        register = server.open_storage().clients.register
+        register("A game", [], owner["id"], game_url=game_url, listed=True)
         root = server.add_user("hopper")
         with server.open_storage().users.edit(root["id"]) as user:
             user.mod_level = ADMINISTRATOR
@@ -48,9 +59,6 @@ def account(server: RunningServer, player: dict, browse_as) -> Page:
     page = browse_as(player["name"])
     page.goto(f"{server.address}/account")
     return page
-
-
-EMAIL = "Email (optional)"  # the label of its field
 
 
 def fill_in(page: Page, **typed: str) -> None:
@@ -74,35 +82,20 @@ def test_printed_link_makes_the_first_account(browse):
         check_page(page)
         # The link that `identity-server serve` printed.
         page.goto(re.search(r"^  (http://\S+)$", empty.access_log.read_text(), re.MULTILINE)[1])
-        check_page(page)
         fill_in(page, Name="ada", Password=PASSWORD)
         press(page, "Create account")
         expect(page.get_by_role("link", name="Admin")).to_be_visible()  # an administrator
 
 
-def test_corrected_sign_up_continues_the_authorization(game_client: Client, browse):
+def test_problem_of_a_form_has_the_focus_and_describes_its_field(server: RunningServer, browse):
     page = browse()
-    page.goto(game_client.link())
-    page.get_by_role("link", name="Create an account").click()
-    expect(page.get_by_text("to continue to Space Game")).to_be_visible()
-    fill_in(page, Name="ada", Password=PASSWORD, **{EMAIL: "second@example.org"})
-    page.get_by_role("button", name="Create account").click()
+    page.goto(f"{server.address}/sign-up")
+    fill_in(page, Name="hopper", Password=PASSWORD)
+    press(page, "Create account")
     problem = page.get_by_text("Another player has this name. Choose a different one.")
     expect(problem).to_be_focused()
-    expect(page).to_have_title("Problem: Create account - Identity Server")
     name = page.get_by_label("Name", exact=True)
-    expect(name).to_have_value("ada")
     expect(name).to_have_accessible_description(re.compile("^Another player has this name."))
-    expect(page.get_by_label("Email")).to_have_value("second@example.org")
-    expect(page.get_by_label("Password", exact=True)).to_have_value("")
-    fill_in(page, Name="second", Password=PASSWORD)
-    page.get_by_role("button", name="Create account").click()
-    expect(
-        page.get_by_text("Your account is ready. Space Game is waiting for you.")
-    ).to_be_visible()
-    page.get_by_role("link", name="Continue").click()
-    page.get_by_role("button", name="Allow").click()
-    game_client.check_arrival(page, "second")
 
 
 # -- pictures -----------------------------------------------------------------------------------
@@ -162,7 +155,6 @@ def test_preview_and_picture_are_the_centre_square(account: Page, store: Storage
     press(account, "Save picture")
     expect(account.get_by_text("PNG, JPEG, WebP").first).to_be_focused()
     expect(choice).to_have_attribute("aria-invalid", "true")
-    check_page(account, has_problem=True)
 
     before = store.users.read(player["id"]).pfp_timestamp
     choice.set_input_files(picture_file(wide_picture()))
@@ -302,7 +294,6 @@ def test_every_password_field_has_a_button(server: RunningServer, player: dict, 
         if "#" in address:
             page.get_by_role("button", name="Continue").click()
         expect(page.locator(".password button")).to_have_count(1)
-        check_page(page)
     page = browse_as(player["name"])
     for path, count in (("security", 3), ("data", 1)):
         page.goto(f"{server.address}/account/{path}")
@@ -313,29 +304,6 @@ def test_every_password_field_has_a_button(server: RunningServer, player: dict, 
 
 
 # -- the account page and profiles --------------------------------------------------------------
-
-
-def test_refused_profile_keeps_the_input(
-    server: RunningServer, account: Page, store: Storage, ada: dict, player: dict
-):
-    with store.users.edit(player["id"]) as user:
-        user.flairs.append("early bird")
-    account.reload()
-    bio = "\n\nI play.\n<b>Often</b>"  # HTML parsers drop the first line end of a textarea
-    fill_in(account, Name="ada", **{"About you": bio})
-    account.get_by_label("Flair").select_option("early bird")
-    press(account, "Save profile")
-    problem = "Another player has this name. Choose a different one."
-    expect(account.get_by_text(problem)).to_be_focused()
-    expect(account.get_by_label("Name", exact=True)).to_have_value("ada")
-    expect(account.get_by_label("About you")).to_have_value(bio)
-    expect(account.get_by_label("Flair")).to_have_value("early bird")
-    fill_in(account, Name=player["name"])
-    press(account, "Save profile")
-    expect(account.get_by_text("Profile saved.")).to_be_focused()
-    expect(account.get_by_label("About you")).to_have_value(bio)
-    account.goto(f"{server.address}/users/{player['id']}")
-    expect(account.get_by_text("<b>Often</b>")).to_be_visible()
 
 
 def test_held_button_tells_an_early_press_to_wait(
@@ -381,77 +349,197 @@ def test_held_button_tells_an_early_press_to_wait(
         page.get_by_role("button", name="Remove my picture").click()
 
 
-# -- layout and accessibility -------------------------------------------------------------------
-
-WIDE = "W" * 30  # the longest name and flair
+# -- the home page and the steps after the sign-up -------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def profiles(server: RunningServer) -> dict[str, str]:
-    """The addresses of a profile with texts of maximum length, and of a suspended player."""
-    store = server.open_storage()
-    wide = server.add_user(WIDE, f"{'w' * 64}@{'w' * 60}.example.org")
-    address = "https://client.example/"
-    client, _ = store.clients.register("W" * 60, [address], None, game_url=address)
-    with store.users.edit(wide["id"]) as user:
-        user.bio = f"{'W' * 200}\n\nI play.\n" + "Often.\n" * 90
-        user.flairs += ["early bird", WIDE]
-        user.equipped_flair = WIDE
-        user.play_ms = 100 * 60_000
-        user.grants[client.id] = Grant("a grant", ["userinfo", "email"], now_ms(), now_ms())
-        used = now_ms() - 7_200_000
-        user.sessions.append(Session("x", 1, "W" * 60, used, "2001:db8:1234:1234::"))
-    with store.users.edit(server.add_user("lovelace")["id"]) as user:
-        user.mod_level = MODERATOR
-    with store.users.edit(server.add_user("mallory")["id"]) as suspended:
-        suspended.suspension = Suspension("command")
-    report_acts.report(
-        Authority(store, Actor(wide["id"])), suspended, "insults", "W" * REPORT_LENGTH
-    )
-    [report] = store.records(REPORTS).ids()
-    profile = f"/users/{wide['id']}"
-    return {"wide": profile, "suspended": f"/users/{suspended.id}", "report": report}
-
-
-def test_page_layout_and_accessibility(
-    server: RunningServer, profiles: dict[str, str], ada: dict, browse, subtests
-):
-    link = server.command_output("user", "sign-in-link", WIDE).removeprefix(server.address)
-    sign_up = {"Name": "W" * 100, EMAIL: "w" * 100, "Password": "W" * 100}
-    confirmed = {"Current password": PASSWORD}
-    page = browse()
-    for player, path, has_problem, *steps in (
-        # The player, the page, whether it shows a form error, and the way there: texts and buttons.
-        (None, profiles["wide"], False),
-        (None, "/sign-up", True, sign_up, "Create account"),
-        (None, link, False, {}, "Continue"),
-        (None, "/recover", False),
-        *(("ada", path, False) for path in ("/account/apps", "/account/data")),
-        *((WIDE, path, False) for path in ("/account/apps", "/account/security")),
-        (WIDE, "/account", False, {}, "Save profile"),
-        (WIDE, "/account", True, {"Name": "W" * 100, "About you": "W" * 1001}, "Save profile"),
-        (WIDE, "/account/security", True, confirmed | {EMAIL: "W" * 100}, "Save email"),
-        (WIDE, "/account/security", True, confirmed | {"New password": WIDE}, "Change password"),
-        ("lovelace", profiles["suspended"], False),
-        ("ada", f"{profiles['wide']}/report", False),
-        (WIDE, f"{profiles['suspended']}/report", False),
-        ("lovelace", "/admin", False),
-        ("lovelace", f"/admin/reports/{profiles['report']}", False),
-        (None, "/players", False),
-        ("lovelace", "/players", False, {"Name": "nobody"}, "Search"),
-        ("hopper", profiles["wide"], True, {"New flair": "W" * 200}, "Grant flair"),
+def test_card_plays_and_its_links_lead_elsewhere(server: RunningServer, store: Storage, browse):
+    page, [game] = browse(), store.clients.games(True)
+    page.goto(server.address)
+    card = page.locator(".game", has=page.get_by_role("link", name=f"Play {game.name}", exact=True))
+    reached = []
+    card.get_by_role("link", name=game.name, exact=True).focus()
+    for _ in range(3):
+        reached.append(page.evaluate("document.activeElement.getAttribute('href')"))
+        page.keyboard.press("Tab")
+    assert reached == [f"/games/{game.id}", f"/users/{game.owner_id}", f"/play/{game.id}"]
+    for place, path in (
+        (card.locator(".cover"), f"/play/{game.id}"),
+        (card.get_by_role("link", name=game.name, exact=True), f"/games/{game.id}"),
+        (card.get_by_role("link", name=WIDE), f"/users/{game.owner_id}"),
     ):
-        with subtests.test(path, player=player, steps=steps):
-            if player:
-                set_session_cookie(page, server, player)
-            page.goto(f"{server.address}{path}")
-            if steps:
-                typed, button = steps
-                page.locator("main details").evaluate_all(
-                    "all => all.forEach(each => each.open = true)"
-                )
-                form = page.locator("form").filter(has=page.get_by_role("button", name=button))
-                for label, text in typed.items():
-                    form.get_by_label(label, exact=True).fill(text)
-                press(page, button)
-            check_page(page, has_problem)
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
+        # The link over the card, or the one above it.
+        pressed = page.evaluate(
+            "([x, y]) => document.elementFromPoint(x, y).closest('a').getAttribute('href')",
+            [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2],
+        )
+        assert pressed == path
+
+
+def test_sign_up_for_an_app_leads_through_a_picture_to_the_app(
+    store: Storage, game_client: Client, browse
+):
+    """The policy of no page on the way stops the redirects after its form."""
+    page = browse()
+    page.goto(game_client.link(scope="userinfo"))
+    page.get_by_role("link", name="Create an account").click()
+    fill_in(page, Name="gabi", Password=PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    expect(
+        page.get_by_text("Your account is ready. Space Game is waiting for you.")
+    ).to_be_visible()
+    page.get_by_role("link", name="Choose a picture first").click()
+    page.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
+    expect(page.get_by_label("Zoom")).to_be_visible()
+    check_page(page)
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("button", name="Allow").click()
+    game_client.check_arrival(page, "gabi")
+    user = store.users.find_by_login("gabi")
+    assert user.pfp_timestamp > user.created
+
+
+def test_steps_work_without_javascript(server: RunningServer, store: Storage, browse):
+    page = browse(java_script_enabled=False)
+    page.goto(f"{server.address}/sign-up")
+    fill_in(page, Name="hana", Password=PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("Welcome, hana!")
+    page.get_by_role("button", name="Continue").click()  # without a file
+    expect(heading).to_have_text("Where do you want to start?")
+    user = store.users.find_by_login("hana")
+    assert user.pfp_timestamp == user.created
+    page.go_back()
+    page.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
+    page.get_by_role("button", name="Continue").click()
+    expect(heading).to_have_text("Where do you want to start?")
+    assert store.users.read(user.id).pfp_timestamp > user.created
+    page.get_by_role("link", name="Skip", exact=True).click()
+    expect(heading).to_have_text("Hello, hana!")
+
+
+# -- the pages for developers ---------------------------------------------------------------------
+
+DOCS = "/developer/docs"
+
+
+def test_keys_scroll_a_wide_table(server: RunningServer, browse):
+    page = browse(viewport={"width": 320, "height": 640})
+    page.goto(f"{server.address}{DOCS}/javascript")
+    table = page.get_by_role("group", name="Table")
+    assert table.evaluate("box => box.scrollWidth > box.clientWidth")
+    table.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.scroll').scrollLeft > 0")
+
+
+def test_reader_gets_from_the_footer_to_a_heading(server: RunningServer, browse):
+    page = browse()
+    page.goto(server.address)
+    page.get_by_role("contentinfo").get_by_role("link", name="For developers").click()
+    page.get_by_role("link", name="Game engines").click()
+    page.get_by_role("link", name="another game's would do as well").click()
+    expect(page).to_have_url(f"{server.address}{DOCS}/games#rules-for-clients")
+    expect(page.get_by_role("heading", name="Rules for clients")).to_be_in_viewport()
+    page.get_by_role("navigation", name="On this page").get_by_role("link", name="Errors").click()
+    expect(page.get_by_role("heading", name="Errors", exact=True)).to_be_in_viewport()
+    page.get_by_role("button", name="Copy code 1", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="Copied")).to_be_visible()
+
+
+# -- back in with nothing but a browser and a mailbox ---------------------------------------------
+
+NEW = "another good phrase"
+
+
+@pytest.fixture
+def confirmed(server: RunningServer, store: Storage, player: dict) -> str:
+    """The name of a player with a confirmed address, at the domain example.org."""
+    server.forget_attempts()
+    store.users.change_email(player["id"], player["email"], verified=True)
+    return player["name"]
+
+
+def letter_to(mail_server: MailServer, name: str) -> str:
+    """Return the text of the letter with a link to a player."""
+
+    def found() -> list[str]:
+        letters = [each for each in mail_server.letters if each["To"] == f"{name}@example.org"]
+        return [text for text in map(text_of_letter, letters) if "#" in text]
+
+    wait_until(found)
+    return found()[0]
+
+
+def ask_for_letter(page, server: RunningServer, name: str) -> None:
+    page.goto(f"{server.address}/sign-in")
+    page.get_by_role("link", name="Set a new one").click()
+    page.get_by_label("Email").fill(f"{name}@example.org")
+    page.get_by_role("button", name="Send the link").click()
+    expect(page.get_by_text("Look in your mailbox.")).to_be_visible()
+
+
+def test_link_of_a_letter_sets_a_password(server, mail_server, confirmed, browse):
+    page = browse()
+    page.goto(f"{server.address}/recover")
+    check_page(page)
+    ask_for_letter(page, server, confirmed)
+    check_page(page)
+    page.goto(link_in(letter_to(mail_server, confirmed)))
+    expect(page).not_to_have_url(re.compile("#"))  # no list of visited pages has it
+    check_page(page)
+    page.get_by_role("button", name="Continue").press("Enter")
+    page.get_by_label("New password", exact=True).fill(NEW)
+    page.get_by_role("button", name="Set password").click()
+    expect(page.get_by_text("Password set. You are signed in.")).to_be_visible()
+
+
+def test_page_that_follows_links_changes_nothing(server, mail_server, confirmed, browse):
+    ask_for_letter(browse(), server, confirmed)
+    link, posts = link_in(letter_to(mail_server, confirmed)), []
+    scanner = browse()
+    scanner.on("request", lambda each: posts.append(each) if each.method == "POST" else None)
+    scanner.goto(link)
+    scanner.wait_for_load_state("networkidle")
+    assert posts == []
+    assert link.partition("#")[2] not in server.access_log.read_text()
+
+
+def test_without_script_the_code_or_a_pasted_link_works(server, mail_server, confirmed, browse):
+    page = browse(java_script_enabled=False)
+    page.goto(f"{server.address}/recover")
+    page.get_by_label("Email").fill(f"{confirmed}@example.org")
+    page.get_by_role("button", name="Send the link").click()
+    text = letter_to(mail_server, confirmed)
+    page.get_by_text("Paste a link").click()
+    page.get_by_label("Link", exact=True).fill(link_in(text))
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("button", name="Set password")).to_be_visible()
+    page.goto(f"{server.address}/recover")
+    page.get_by_label("Code from the email").fill(code_in(text))
+    page.get_by_label("New password", exact=True).fill(NEW)
+    page.get_by_role("button", name="Set password").click()
+    expect(page.get_by_text("Password set. You are signed in.")).to_be_visible()
+
+
+def test_new_player_confirms_the_address(server, mail_server, browse):
+    page = browse()
+    page.goto(f"{server.address}/sign-up")
+    page.get_by_label("Name").fill("Newcomer")
+    page.get_by_label("Email (optional)").fill("newcomer@example.org")
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("heading", level=1)).not_to_have_text("Create account")
+    text = letter_to(mail_server, "newcomer")
+    page.goto(f"{server.address}/account/security")
+    expect(page.get_by_text("Not confirmed")).to_be_visible()
+    check_page(page)
+    page.get_by_role("link", name="Type its code").click()
+    check_page(page)
+    page.goto(link_in(text))
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_text("Email confirmed.")).to_be_visible()
+    expect(page.locator(".badge", has_text="Confirmed")).to_be_visible()
+    check_page(page)

@@ -14,6 +14,13 @@ from storage.contract import new_key
 from storage.postgresql import backend
 
 
+def query(url: str, statement: str, *values: object) -> list[tuple]:
+    """Run a statement in a database behind the server's back, and return the rows."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
 class Databases:
     """The databases of a cluster, and every storage that this process opens in them."""
 
@@ -34,7 +41,6 @@ class Databases:
         return storage
 
     def close(self) -> None:
-        """Close the connection of this object."""
         backend.PostgreSQL = self._open
         self._server.close()
 
@@ -52,12 +58,10 @@ class Databases:
                 self._server.execute(f"DROP DATABASE {path[1:]} WITH (FORCE)")
 
     def create(self) -> str:
-        """Create a database for a new installation; return its URL."""
         name = f"test_{next(self._numbers)}"
         self._server.execute(f"CREATE DATABASE {name} TEMPLATE prepared")
         url = self.cluster.url(name)
-        with psycopg.connect(url) as connection:
-            connection.execute("UPDATE installation SET keys = ARRAY[%s]", [new_key()])
+        query(url, "UPDATE installation SET keys = ARRAY[%s]", new_key())
         return url
 
 

@@ -16,12 +16,8 @@ REFUSED = {
     "users": USER_LOCKS,  # changes of existing users
     "pictures": USER_LOCKS,
     "accounts": ["locks/users"],  # users that are added, renamed or deleted
-    "clients": ["locks/clients"],
-    "openid_keys": ["locks/openid_keys"],
-    "handles": ["locks/handles"],
-    "audit": ["locks/audit"],
-    "codes": ["codes"],  # new codes
-    "attempts": ["attempts"],
+    **{each: [f"locks/{each}"] for each in ("clients", "openid_keys", "handles", "audit")},
+    **{"codes": ["codes"], "attempts": ["attempts"]},  # new codes
     "health": ["users"],  # the write of the health check
 }
 
@@ -31,15 +27,9 @@ class FlatFileFaults:
 
     REFUSAL = "the disk refused"  # how messages begin if a save fails
     DAMAGES = {
-        "truncated": b'{"id": ',
-        "empty": b"",
-        "incomplete": b"{}",
-        "only an id": b'{"id": 1}',
-        "another id": b'{"id": 2}',
-        "not an object": b"[]",
-        "null": b"null",
-        "nested too deeply": b"[" * 100_000,
-        "not UTF-8": b"\xff",
+        **{"truncated": b'{"id": ', "empty": b"", "incomplete": b"{}", "only an id": b'{"id": 1}'},
+        **{"another id": b'{"id": 2}', "not an object": b"[]", "null": b"null"},
+        **{"nested too deeply": b"[" * 100_000, "not UTF-8": b"\xff"},
     }
 
     def __init__(self, data_dir: str, picture_dir: str) -> None:
@@ -70,7 +60,6 @@ class FlatFileFaults:
         _replace(path, json.dumps(json.loads(path.read_bytes()) | values).encode())
 
     def remove_user(self, user_id: int) -> None:
-        """Remove the record of a user, and nothing else."""
         self._user(user_id).unlink()
 
     def add_audit_line(self, line: str) -> None:
@@ -79,7 +68,6 @@ class FlatFileFaults:
             file.write(f"{line}\n")
 
     def damage_audit_log(self) -> None:
-        """Add a damaged line to the audit log."""
         self.add_audit_line("no JSON")
 
     def replace_keys(self, *keys: bytes) -> None:

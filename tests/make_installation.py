@@ -55,7 +55,6 @@ def fill(store) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the installation of this version."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     target = ROOT / f"tests/installations/{setup['metadata']['version']}.tar.gz"

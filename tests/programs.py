@@ -31,14 +31,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
     """Run a program as the client CLIENT_ID of this server; yield its port on 127.0.0.1."""
     with kept_port("127.0.0.1", 0) as port:
-        environment = {
-            "SERVER": server_address,
-            "PORT": str(port),
-            "CLIENT_ID": CLIENT_ID,
-            "CLIENT_SECRET": CLIENT_SECRET,
-            "SCORES": str(score_file),
-            "CHAT": CHAT,
-        }
+        environment = {"SERVER": server_address, "PORT": str(port), "SCORES": str(score_file)}
+        environment |= {"CLIENT_ID": CLIENT_ID, "CLIENT_SECRET": CLIENT_SECRET, "CHAT": CHAT}
         process = subprocess.Popen(
             [sys.executable, ROOT / program],
             env=os.environ | environment,

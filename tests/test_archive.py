@@ -17,10 +17,23 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from archives import Members, Site, read_archive, read_archived, write_archive
+from archives import (
+    ADA,
+    BOB,
+    CLEO,
+    DORA,
+    KEY_ID,
+    LARGEST,
+    PRIVATE_HALF,
+    Members,
+    Site,
+    fill,
+    read_archive,
+    read_archived,
+    write_archive,
+)
 from cached_pictures import cache_pictures, generate_picture
 from contract.base import free_name
-from copying import ADA, BOB, CLEO, DORA, KEY_ID, LARGEST, PRIVATE_HALF, fill
 from test_command import COMMAND, Installation
 from waiting import PATIENCE, wait_until
 
@@ -55,7 +68,6 @@ def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
 
 @pytest.fixture
 def empty(tmp_path) -> Site:
-    """An installation that was not used yet."""
     return Site(tmp_path / "empty")
 
 
@@ -70,7 +82,6 @@ def archive(prepared, path, unsynced) -> Path:
 
 
 def next_id(site: Site) -> int:
-    """Return the id of a player who is added now."""
     return site.open().users.register("Emmy", "emmy@example.org", "").id
 
 
@@ -183,11 +194,8 @@ def back_up_and_restore(site, tmp_path) -> Callable[[], tuple[list[str], Site]]:
 
 
 DAMAGE: dict[str, bytes | dict] = {  # the content of Bob's record, or fields of it
-    "invalid JSON": b"{",
-    "another id": {"id": 7},
-    "a path as a name": {"name": "../ada"},
-    "a duplicate name": {"name": "ADA"},
-    "a duplicate email": {"email": "Ada@example.org"},
+    **{"invalid JSON": b"{", "another id": {"id": 7}, "a path as a name": {"name": "../ada"}},
+    **{"a duplicate name": {"name": "ADA"}, "a duplicate email": {"email": "Ada@example.org"}},
     "an invalid picture timestamp": {"pfp_timestamp": 10**15},
     "a too large record": {"bio": "x" * 2**20},
     "a hash of absurd cost": {"password_hash": COSTLY_HASH},
@@ -333,13 +341,6 @@ def test_backup_ended_by_a_signal_leaves_no_files(site, path, subtests):
     assert path.exists()
 
 
-def test_restore_keeps_both_audit_logs_and_adds_a_line(site, archive, empty):
-    empty.open().audit.write("invite", by="command", days=1)
-    before = site.acts()
-    empty.restore(archive)
-    assert empty.acts() == [*before, "invite", "restore", "key drop-old"]
-
-
 # -- restore of a damaged archive --------------------------------------------------------------
 
 Change = Callable[[Members], Members]
@@ -414,6 +415,8 @@ def add_zoe(name: str = "users/900.json", **values) -> Change:
     return add(zoe, before="deleted/3")
 
 
+GENERATED = member("pictures/large/4.webp", generate_picture(4)["large"])
+UNKNOWN = member("pictures/large/900-1.webp")
 INVALID_ARCHIVES: dict[str, Change] = {
     "an absolute path": add_zoe("/users/900.json"),
     "a path outside": add_zoe("../users/900.json"),
@@ -428,12 +431,8 @@ INVALID_ARCHIVES: dict[str, Change] = {
     "a next id that is not a number": put("next_user_id", "٣".encode()),
     "a too large next id": put("next_user_id", b"999999999999999\n"),
     "a number with too many digits": put("format", b"1" * 21),
-    "a part of a generated picture": add(
-        member("pictures/large/4.webp", generate_picture(4)["large"]), before="deleted/3"
-    ),
-    "a picture of an unknown player": add(
-        member("pictures/large/900-1.webp"), before="users/2.json"
-    ),
+    "a part of a generated picture": add(GENERATED, before="deleted/3"),
+    "a picture of an unknown player": add(UNKNOWN, before="users/2.json"),
     "players after clients": lambda members: [*members[:2], *members[-2:], *members[2:-2]],
     "not a picture": put(SMALL, b"<svg/>"),
     "a picture of another size": put(SMALL, generate_picture(1)["large"]),
@@ -634,9 +633,8 @@ def test_terminal_is_no_archive(site, subtests):
 
 
 def test_incomplete_backup_prints_omissions(site):
-    installation = Installation(site.folder)
     (site.data / "users/2.json").write_text("{")
-    done = installation.run("backup", "a.tar.gz", status=1)
+    done = Installation(site.folder).run("backup", "a.tar.gz", status=1)
     first, second = done.stdout.splitlines()
     assert first.startswith("users/2.json is damaged: ") and second == "2 players in a.tar.gz"
     assert done.stderr.startswith("Error: something is left out: ")

@@ -703,7 +703,7 @@ def test_origin_is_that_of_the_received_redirect_uri(adas_browser, register):
 
 
 def test_redirect_uri_without_origin_is_an_error_page(adas_browser, program, register):
-    """That of another client, and one with a private-use scheme, which has no origin."""
+    """RFC 9700 4.17.2: that of another client. A private-use scheme has no origin."""
     adas_browser.allow(program)
     native = register("org.example.space:/callback", public=True)
     for link in (program.link(redirect_uri="https://other.example/", **MODE), native.link(**MODE)):

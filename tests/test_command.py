@@ -39,10 +39,8 @@ ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).with_name("identity-server")
 PASSWORD = "correct horse battery"
 CALLBACK = "https://chess.example.org/callback"
-USER_FIELDS = {
-    *("name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat", "modLevel"),
-    *("pfpTimestamp", "email", "suspended"),
-}
+USER_FIELDS = {"name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat"}
+USER_FIELDS |= {"modLevel", "pfpTimestamp", "email", "suspended"}
 CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
     *("game_url", "description", "listed", "disabled_by", "public", "require_pkce", "no_email"),
@@ -115,11 +113,9 @@ class Installation:
         return done
 
     def output(self, *arguments: str, **options) -> str:
-        """Run the command; return its standard output."""
         return self.run(*arguments, **options).stdout
 
     def record(self, *arguments: str, **options):
-        """Run the command with --json; return its decoded output."""
         return json.loads(self.output(*arguments, "--json", **options))
 
     def refusal(self, *arguments: str, **options) -> str:
@@ -136,7 +132,6 @@ class Installation:
         return self.record(*arguments, stdin=f"{PASSWORD}\n")
 
     def add_client(self, name: str) -> dict:
-        """Register a client; return its record with the secret."""
         return self.record("client", "add", name, "--redirect-uri", CALLBACK)
 
     def audit_log(self) -> list[dict]:
@@ -153,7 +148,6 @@ def installation(tmp_path_factory) -> Installation:
 
 @pytest.fixture
 def empty(tmp_path) -> Installation:
-    """An installation without players."""
     return Installation(tmp_path)
 
 
@@ -171,21 +165,18 @@ def test_every_command_and_option_has_help(subtests):
 
 def test_wrong_usage_exits_with_2_and_prints_the_reason(installation, subtests):
     for line in (
-        "fly",
-        "user add bob",
+        *("fly", "user add bob", "user set ada", "client add Chess", "client set 0123456789abcdef"),
         "user add bob --email b@example.org",  # without a terminal for the prompt
-        "user set ada",
-        "client add Chess",
-        "client set 0123456789abcdef",
-        "serve --bind 8000",
-        "serve --bind 127.0.0.1:65536",
-        "serve --bind a..b:80",
+        *("serve --bind 8000", "serve --bind 127.0.0.1:65536", "serve --bind a..b:80"),
         "serve --workers 0",
+        # A public client always needs PKCE.
+        "client add Go --redirect-uri org.example.go:/callback --public --require-pkce",
     ):
         with subtests.test(line):
             done = installation.run(*line.split(), status=2)
             assert done.stdout == ""
             assert "Error: " in done.stderr
+    assert "A --public client always needs PKCE: leave --require-pkce out." in done.stderr
 
 
 @pytest.mark.live
@@ -244,8 +235,8 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
     assert (added["email"], added["suspended"]) == ("ada@example.org", False)
-    more = {"emailVerified": False, "reports": 0, "notes": []}
-    more |= dict.fromkeys(("lastSignIn", "invitedBy"))
+    more = {"emailVerified": False, "lastSignIn": None, "invitedBy": None}
+    more |= {"reports": 0, "notes": []}
     assert empty.record("user", "show", "ADA") == added | more
     assert empty.record("user", "show", "Ada@Example.org") == added | more
     assert empty.record("user", "list") == [added]
@@ -260,16 +251,11 @@ def test_password_from_stdin_is_stored_as_a_hash(empty):
 @pytest.mark.live
 def test_prompted_password_is_hidden(empty):
     controller, terminal = pty.openpty()
-    command_line = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
-    with subprocess.Popen(
-        command_line,
-        stdin=terminal,
-        stderr=terminal,
-        stdout=subprocess.PIPE,
-        cwd=empty.folder,
-        env=empty.environment,
-        start_new_session=True,  # else the prompt would go to the terminal of the test run
-    ) as process:
+    line = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
+    options = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.PIPE}
+    options |= {"cwd": empty.folder, "env": empty.environment}
+    # In a session of its own, else the prompt would go to the terminal of the test run.
+    with subprocess.Popen(line, start_new_session=True, **options) as process:
         terminal_output = ""
         for prompts in (1, 2):  # the password and its repetition
             while terminal_output.count(": ") < prompts:
@@ -298,13 +284,6 @@ def test_invalid_user_field_is_refused_in_one_line(installation, subtests):
             arguments = ("user", "add", name, "--email", email, "--password-stdin")
             assert installation.refusal(*arguments, stdin=password).startswith(refusal)
             assert name == "ADA" or installation.refusal("user", "show", name)
-
-
-def test_unknown_player_or_client_is_refused(installation):
-    for name in ("nobody", "", "../1", b"\xff", "x" * 5000):
-        assert installation.refusal("user", "show", name).startswith("there is no player")
-    for verb in ("show", "new-secret", "disable", "enable", "delete"):
-        assert installation.refusal("client", verb, "../users/1") == "there is no such client"
 
 
 def test_user_set_changes_only_the_given_fields(installation):
@@ -370,16 +349,9 @@ def test_public_client_for_devices_needs_no_redirect_uri(installation):
     for option, device in (("--no-device", False), ("--device", True)):
         changed = installation.record("client", "set", added["client_id"], option)
         assert changed["device"] is device
-    refused = "device: Only a public app can do this."
-    assert installation.refusal("client", "add", "Forum", "--device") == refused
     client_id = installation.add_client("Forum")["client_id"]
-    assert installation.refusal("client", "set", client_id, "--device") == refused
-
-
-def test_require_pkce_of_a_public_client_is_wrong_usage(installation):
-    options = ("--redirect-uri", "org.example.go:/callback", "--public", "--require-pkce")
-    done = installation.run("client", "add", "Go", *options, status=2)
-    assert "A --public client always needs PKCE: leave --require-pkce out." in done.stderr
+    refusal = installation.refusal("client", "set", client_id, "--device")
+    assert refusal == "device: Only a public app can do this."
 
 
 def test_client_at_plain_http_gets_a_warning(installation):
@@ -421,14 +393,20 @@ def test_client_disable_enable_and_delete(installation):
     assert acts == ["client add", "client disable", "client enable", "client delete"]
 
 
-def test_invalid_client_is_refused(installation):
+def test_invalid_client_and_unknown_names_are_refused(installation):
     uri = f"--redirect-uri={CALLBACK}"
+    unknown = "../users/1"
     for arguments, refusal in (
-        (("Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect_uris: 'ftp:"),
-        (("", uri), "name: Use 1 to 60 characters"),
-        (("Chess", uri, "--owner", "nobody"), "there is no player 'nobody'"),
+        (("add", "Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect_uris: 'ftp:"),
+        (("add", "", uri), "name: Use 1 to 60 characters"),
+        (("add", "Chess", uri, "--owner", "nobody"), "there is no player 'nobody'"),
+        (("add", "Forum", "--device"), "device: Only a public app can do this."),
+        *(((verb, unknown), "there is no such client") for verb in ("show", "new-secret")),
+        *(((verb, unknown), "there is no such client") for verb in ("disable", "enable", "delete")),
     ):
-        assert installation.refusal("client", "add", *arguments).startswith(refusal)
+        assert installation.refusal("client", *arguments).startswith(refusal)
+    for name in ("nobody", "", "../1", b"\xff", "x" * 5000):
+        assert installation.refusal("user", "show", name).startswith("there is no player")
 
 
 # -- serve --------------------------------------------------------------------------------------
@@ -467,7 +445,6 @@ class Server:
         return answer.status
 
     def stop(self) -> int:
-        """Stop the server with SIGTERM; return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
@@ -486,15 +463,12 @@ def server(tmp_path_factory):
 
 
 @pytest.mark.live
-def test_serve_ignores_modules_in_the_current_folder(server):
-    assert (server.installation.data / "secret_key").exists()
-
-
-@pytest.mark.live
 def test_serve_prints_the_address_and_the_next_step_if_empty(server):
+    """It ignores the modules in the current folder."""
     address, why, link, _, step, *_ = server.output.read_text().splitlines()
     assert address == f"Identity Server is at {server.url}/"
     assert why.startswith("Nobody has an account yet.")
+    assert (server.installation.data / "secret_key").exists()
     assert server.get(link.strip().removeprefix(server.url)) == 200
 
     def type_in(step: str, environment: dict) -> subprocess.CompletedProcess[str]:
@@ -553,7 +527,11 @@ def test_number_of_workers_is_that_of_the_usable_cores(empty, tmp_path, monkeypa
     assert usable_cores(str(tmp_path), str(tmp_path / "missing")) == 8
 
 
-def test_port_in_use_is_reported_in_one_line(installation):
+def test_address_of_serve_is_printed_or_refused_in_one_line(installation):
+    printed = installation.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")
+    assert printed.startswith("Site is at http://127.0.0.1:")
+    refusal = installation.refusal("serve", IDENTITY_BASE_URL="id.example.org")
+    assert refusal.startswith("IDENTITY_BASE_URL ")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refusal = installation.refusal("serve", "--bind", address)

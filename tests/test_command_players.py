@@ -1,17 +1,18 @@
-"""The commands about players, invitations, flairs and the audit log: `commands.players`."""
+"""The commands about players, invitations, flairs, the audit log, and games of clients."""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
+from conftest import all_clients
 from faulty_storage import FlatFileFaults
 from forms import edit
 from test_command import CALLBACK, Installation
 
 import commands
 from model.kinds import PASSKEYS
-from model.records import Passkey, Session, Suspension, User
+from model.records import ADMINISTRATOR, Passkey, Session, Suspension, User
 from storage import Storage
 
 NEW_PASSWORD = "a wholly different phrase"
@@ -52,7 +53,6 @@ def browser(make_app, installation, store):
 
 
 def audit_lines(store: Storage) -> list[dict]:
-    """Return the lines of the audit log without their times."""
     lines = list(store.audit.read())
     assert all(line.pop("time") > 10**12 for line in lines)
     return lines
@@ -97,12 +97,8 @@ def test_sign_in_link_of_a_suspended_player_comes_with_a_note(installation, stor
 def test_user_set_with_a_refused_field_changes_nothing(installation, store, ada):
     """Each field is a change of its own, so all are checked before the first one."""
     bob = store.users.register("Bob", "bob@example.org", "")
-    for option, value in (
-        ("--email", "nowhere"),
-        ("--email", "a%b.example@c.example"),
-        ("--bio", "\x1b"),
-        ("--email", bob.email),
-    ):
+    emails = (("--email", each) for each in ("nowhere", "a%b.example@c.example", bob.email))
+    for option, value in (*emails, ("--bio", "\x1b")):
         message = installation.refusal("user", "set", "ada", "--name", "Lovelace", option, value)
         assert message.startswith(f"{option.removeprefix('--')}: ")
         assert store.users.read(ada.id) == ada
@@ -201,7 +197,10 @@ SHOWN = r"a\x1b[2J\x9b\x7f\u202e\u200bb\rc"
 
 
 def test_control_characters_are_printed_as_escapes(installation, store, subtests):
-    """Nothing that a record says moves the cursor, hides a line or turns the text around it."""
+    """Nothing that a record says moves the cursor, hides a line or turns the text around it.
+
+    Text of people is printed as it is.
+    """
     user = User(7, f"E{HOSTILE}", "eve@example.org", "", bio=HOSTILE, flairs=["none", HOSTILE])
     store.users.insert(user)
     store.audit.write(HOSTILE, by=HOSTILE, user=7, address=HOSTILE)
@@ -224,11 +223,8 @@ def test_control_characters_are_printed_as_escapes(installation, store, subtests
     printed = installation.output("user", "show", user.email, "--json")
     assert json.loads(printed)["bio"] == HOSTILE
     assert printed.replace("\n", "").isprintable() and printed.isascii()
-
-
-def test_text_of_people_is_printed_as_it_is(installation, store):
     bio = "Zoë\n\t👨\u200d👩 می\u200cخواهم"
-    store.users.insert(User(7, "Zoë", "zoe@example.org", "", bio=bio))
+    store.users.insert(User(8, "Zoë", "zoe@example.org", "", bio=bio))
     shown = installation.output("user", "show", "zoe@example.org")
     assert all(each in shown for each in ("Zoë", "👨\u200d👩 می\u200cخواهم"))
 
@@ -290,3 +286,73 @@ def test_settings_tell_where_passkeys_can_be(installation, store, ada):
         printed = installation.output("settings", IDENTITY_BASE_URL=f"https://{host}")
         assert "Note: " not in printed
         assert ("Warning: 1 passkey for old.example.org" in printed) == warns
+
+
+# -- games ----------------------------------------------------------------------------------------
+
+GAME = "https://space.example/play"
+
+
+@pytest.fixture
+def run_client(installation):
+    """A function that runs `client` with these arguments; returns the record or the error."""
+
+    def run_client(*arguments: str, status: int = 0) -> dict | str:
+        done = installation.run("client", *arguments, "--json", status=status, **BASE_URL)
+        assert (done.stdout == "") == (status != 0), done.stderr
+        error = done.stderr.splitlines()[-1:]
+        return error[0].removeprefix("Error: ") if status else json.loads(done.stdout)
+
+    return run_client
+
+
+def test_game_needs_no_redirect_uri_and_a_players_is_unlisted(run_client, store, ada):
+    store.users.register("Hopper", "hopper@example.org", "", ADMINISTRATOR)
+    for owner, listed in (([], True), (["--owner", "Hopper"], True), (["--owner", "ada"], False)):
+        options = ("--game-url", GAME, "--description", " Shoot the rocks. ", *owner)
+        added = run_client("add", "Space", *options)
+        assert (added["game_url"], added["description"]) == (GAME, "Shoot the rocks.")
+        assert (added["redirect_uris"], added["listed"]) == ([], listed)
+        store.clients.delete(added["client_id"])
+
+
+def test_client_needs_a_redirect_uri_or_a_game(run_client, store, ada):
+    for options in ([], ["--game-url", ""]):
+        problem = run_client("add", "Space", *options, status=2)
+        assert problem == "Where is it? Give --redirect-uri, --game-url or both, or --device."
+    assert all_clients(store) == []
+
+
+def test_invalid_game_url_is_refused(run_client, store, subtests):
+    taken = run_client("add", "Taken", "--game-url", GAME)["client_id"]
+    other = run_client("add", "Other", "--redirect-uri", "https://other.example/")["client_id"]
+    before = all_clients(store)
+    for game_url, problem in (
+        ("https://id.example.org/game", "game_url: Use another origin than this site's own."),
+        ("ftp://space.example/", "game_url: Start with https:// or http://."),
+        (f"{GAME}/mine", "game_url: Taken, registered by the administrators, is at this origin."),
+    ):
+        with subtests.test(game_url):
+            assert run_client("add", "Space", "--game-url", game_url, status=1).startswith(problem)
+            assert run_client("set", other, "--game-url", game_url, status=1).startswith(problem)
+            assert all_clients(store) == before
+    run_client("set", taken, "--game-url", "")
+    assert store.clients.read(taken).game_url is None
+    assert run_client("set", other, "--game-url", GAME)["game_url"] == GAME
+
+
+def test_set_changes_the_given_fields_and_audits_listing(run_client, store, ada):
+    added = run_client("add", "Space", "--game-url", GAME, "--owner", "Ada")
+    client_id = added["client_id"]
+    del added["client_secret"]
+    changes = ("--game-url", "https://new.example/", "--require-pkce", "--no-email")
+    new = {"game_url": "https://new.example/", "require_pkce": True, "no_email": True}
+    assert run_client("set", client_id, *changes) == added | new
+    new |= {"require_pkce": False, "no_email": False}
+    assert run_client("set", client_id, "--allow-no-pkce", "--allow-email") == added | new
+    for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
+        new |= {"listed": listed, "declined": not listed}
+        assert run_client("set", client_id, option) == added | new
+    line = {"by": "command", "client": client_id}
+    acts = [each for each in audit_lines(store) if each["act"] != "client add"]
+    assert acts == [line | {"act": act} for act in ("client listed", "client unlisted")]

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from archives import Site
+from archives import ADA, BOB, DORA, LARGEST, Site, fill, read_all
 from backends import FLAT_FILES
 from conftest import BACKENDS, on_each_backend
-from copying import ADA, BOB, DORA, LARGEST, fill, read_all
 from test_command import Installation
 
 from model.errors import BadInstallation
@@ -71,23 +70,9 @@ def refused_copy(source: Site, target: Site, problem: str) -> list[str]:
     return reported
 
 
-def lasting_files(site: Site) -> dict[str, bytes]:
-    """Return the content of each file, without those that expire or follow from others."""
-    others = ("data/codes/", "data/attempts/", "data/names.log")
-    return {path: each for path, each in site.files().items() if not path.startswith(others)}
-
-
-def test_copy_is_identical_and_changes_nothing_else(site, empty):
-    before = site.files()
-    assert copy(site.open(), empty.open()) == 3
-    assert site.files() == before
-    assert lasting_files(empty) == lasting_files(site)
-    assert empty.problems() == []
-
-
-def test_copy_of_nothing_or_into_an_installation_in_use_is_refused(site, empty):
-    refused_copy(empty, empty, "no players and no clients")
+def test_copy_into_an_installation_in_use_or_of_nothing_is_refused(site, empty):
     refused_copy(site, site, "has players or clients")
+    refused_copy(empty, empty, "no players and no clients")
     empty.open().clients.register("Go", [], None)
     refused_copy(site, empty, "has players or clients")
 
@@ -121,14 +106,11 @@ def installation(tmp_path) -> Installation:
     return installation
 
 
-def test_command_refuses_the_installation_itself(installation):
+def test_command_refuses_the_installation_itself_and_a_bad_url(installation):
     assert "itself" in installation.refusal("copy", "--to", "files")
     url = f"postgresql://identity:{SECRET}@127.0.0.1:1/identity"
     refusal = installation.refusal("copy", "--to", url, IDENTITY_STORAGE=url)
     assert "itself" in refusal and "s3cret" not in refusal
-
-
-def test_copy_refuses_a_bad_url_without_showing_it(installation):
     for place in ("folder", "mysql://ada:s3cret@host/db"):
         done = installation.run("copy", "--to", place, status=2)
         assert "neither files nor a URL like postgresql://user@host/database" in done.stderr

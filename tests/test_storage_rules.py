@@ -45,9 +45,7 @@ def judge(subtests, check: Callable[[str], str | None], accepted: list, refused:
             assert problem in (check(text) or "accepted")
 
 
-# ---------------------------------------------------------------------------------------------
-# Names
-# ---------------------------------------------------------------------------------------------
+# -- Names ---------------------------------------------------------------------------------------
 
 
 def test_name_rules(subtests):
@@ -79,10 +77,9 @@ def test_name_rules(subtests):
         *rows("one alphabet", "Аda", "pаypal", "Αda", "adaд", "ada李", "شada", "кomi", "李Ж"),
         *rows("one alphabet", "ᎪᎠa", "Ada٤", "Ada۴", "ada४", "علی४"),
         *rows("reserved", "admin", "Admin", "ADMINISTRATOR", "moderator", "root", "System"),
-        *rows(
-            "reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "Player007"
-        ),
-        *rows("reserved", "PLAYER１２", "player0", "administrators", "Admins", "mod", "official"),
+        *rows("reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "mod"),
+        *rows("reserved", "PLAYER１２", "player0", "Player007", "administrators", "Admins"),
+        *rows("reserved", "official"),
     ]
     judge(subtests, lambda name: check_name(normal_name(name)), accepted, refused)
 
@@ -140,42 +137,39 @@ def test_joiners_make_no_other_name(subtests):
         with subtests.test(name):
             assert unique_key(joined) == unique_key(f"{name}\u200c") == unique_key(name)
     refused = [
-        *rows("U+200D (zero width joiner)", "a\u200dda", "é\u200dé", "Ад\u200dа"),
-        *rows("U+200D (zero width joiner)", "Ada\u200d", "\u200dعلی"),
+        *rows("U+200D (zero width joiner)", "a\u200dda", "é\u200dé", "Ад\u200dа", "\u200dعلی"),
+        *rows("U+200D (zero width joiner)", "Ada\u200d"),
         *rows("U+200C (zero width non-joiner)", "ع\u200c\u200cلی", "日\u200c本", "عل \u200cی"),
         *rows("2 to 30", "ع\u200c", "ع" + "\u200cع" * 15),
     ]
     judge(subtests, check_name, [], refused)
 
 
-def test_keys_of_names_of_earlier_versions_stay(subtests):
-    """Records have them: another key would lose the player."""
+def test_keys_of_names_of_earlier_versions_stay():
+    """Records have them: another key would lose the player, as would one whose key is another."""
     for each in every_character():
-        if each not in "\u200c\u200d":  # which no earlier name had
-            for name in (each, f"α{each}\u0301"):
-                folded = unicodedata.normalize("NFKC", name).casefold()
-                assert unique_key(name) == unicodedata.normalize("NFKC", folded).strip()
+        for name in (each, f"α{each}\u0301"):
+            key, folded = unique_key(name), unicodedata.normalize("NFKC", name).casefold()
+            # No earlier name had a joiner.
+            assert each in "\u200c\u200d" or key == unicodedata.normalize("NFKC", folded).strip()
+            assert unique_key(key) == key, ascii(each)
     for name in map(partial(unicodedata.normalize, "NFKC"), [*IN_OWN_SCRIPT, "Ａｄａ", "ﬁne", "ﷺ"]):
         assert normal_name(name) == name  # as it is stored
 
 
 def test_message_names_the_character_that_is_refused(subtests):
-    for name, named in (
-        ("ada!", "“!”"),
-        ("O’Hara", "“’” U+2019 (right single quotation mark)"),
-        ("ada🙂", "“🙂” U+1F642 (slightly smiling face)"),
-        ("ada\u200b", "U+200B (zero width space)"),
-        ("a\u202eda", "U+202E (right-to-left override)"),
-        ("a\nb", "U+000A"),
-    ):
-        with subtests.test(ascii(name)):
-            assert f"You can't use {named} in a name." in check_name(name)
-    for name, named in (
-        ("Аda", "“А” is Cyrillic, “d” is Latin"),
-        ("علی४", "“ع” is Arabic, “४” is Devanagari"),
-    ):
-        assert named in check_name(name)
-    assert "not on “_”" in check_name("ada_\u0308x")
+    refused = [
+        *rows("You can't use “!” in a name.", "ada!"),
+        *rows("use “’” U+2019 (right single quotation mark) in a name.", "O’Hara"),
+        *rows("use “🙂” U+1F642 (slightly smiling face) in a name.", "ada🙂"),
+        *rows("use U+200B (zero width space) in a name.", "ada\u200b"),
+        *rows("use U+202E (right-to-left override) in a name.", "a\u202eda"),
+        *rows("use U+000A in a name.", "a\nb"),
+        *rows("“А” is Cyrillic, “d” is Latin", "Аda"),
+        *rows("“ع” is Arabic, “४” is Devanagari", "علی४"),
+        *rows("not on “_”", "ada_\u0308x"),
+    ]
+    judge(subtests, check_name, [], refused)
     assert "U+200B (zero width space) can't be shown" in check_bio("a\u200bb")
     assert "U+0007 can't be shown" in check_report_text("a\x07")
 
@@ -185,18 +179,16 @@ def test_texts_on_one_line(subtests):
     accepted = [
         *(each for each in IN_OWN_SCRIPT if len(each) < 31),
         *("🏳️\u200d🌈 Pride", "👩🏽\u200d💻 dev", "❤\ufe0f\u200d🔥 hot", "1\ufe0f\u20e3 first"),
-        "🇺🇦 7",
         "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 1",
         "\U0001fae8 a\U0001fae9\U0001fabf",  # newer than some Pythons
-        "تیم می\u200cخواهم",
+        *("تیم می\u200cخواهم", "🇺🇦 7"),
     ]
     refused = [
         *rows("U+202E (right-to-left override)", "a\u202eb", "\u202eab"),
         *rows("U+2066", "a\u2066b"),
         *rows("U+200B (zero width space)", "a\u200bb", "\u200b"),
-        *rows(
-            "U+200D (zero width joiner)", "Ad\u200dmin", "é\u200d\u200dé", "👩\u200d a", "👩\u200d"
-        ),
+        *rows("U+200D (zero width joiner)", "Ad\u200dmin", "é\u200d\u200dé", "👩\u200d a"),
+        *rows("U+200D (zero width joiner)", "👩\u200d"),
         *rows("U+200C (zero width non-joiner)", "foun\u200cder"),
         *rows("U+E0067", "🏴\U000e0067", "a\U000e0067\U000e007f"),
         *rows("U+000A", "a\nb"),
@@ -269,17 +261,7 @@ def test_name_not_in_its_normal_form_is_refused():
         assert "look like others" in check_name(name)
 
 
-def test_unique_key_is_idempotent_for_every_character():
-    """Else a claim made under one key would be looked for under another."""
-    for number in (*range(0xD800), *range(0xE000, 0x20000)):
-        for text in (chr(number), f"α{chr(number)}\u0301"):
-            key = unique_key(text)
-            assert unique_key(key) == key, hex(number)
-
-
-# ---------------------------------------------------------------------------------------------
-# Email addresses, bios, passwords, names of clients
-# ---------------------------------------------------------------------------------------------
+# -- Email addresses, bios, passwords, names of clients ------------------------------------------
 
 
 def test_email_rules(subtests):
@@ -303,17 +285,12 @@ def test_email_rules(subtests):
         *("ada@example.org]1", "ada@[192.0.2.1]", "ada@192.0.2.1", "ada@[IPv6:::1]", "ada@1"),
         *("b.example!ada@example.org", "ada%b.example@example.org", "ada@a!b", "ada@a%b"),
         *("ada\uff20b.example@c.example", "ada\uff05b@c.example", "\uff1d?@c.example"),
-        "ﬁ@b.example",
         *("😀@b.example", "a\u3164@b.example", "a\ufe0f@b.example", "a\u034f@b.example"),
         # RFC 5321 4.1.2 and 4.5.3.1: dots, hyphens and lengths, also of the bytes of letters
         *(".a@b.example", "a.@b.example", "a..b@c.example", "a@.b", "a@b.", "a@b..c", "a@-b.c"),
         *("a@b-.c", "a@b_c.example", f"a@{'b' * 64}.example", f"a@{'.'.join([label] * 4)}"),
-        "a@b\n",
-        *(
-            f"{'ß' * 33}@b.example",
-            f"a@{'ä' * 80}.example",
-            f"{'a' * 64}@{label}.{label}.{'b' * 62}",
-        ),
+        *(f"{'ß' * 33}@b.example", f"a@{'ä' * 80}.example", "a@b\n", "ﬁ@b.example"),
+        f"{'a' * 64}@{label}.{label}.{'b' * 62}",
         # IDNA 2008: symbols, joiners, mixed directions, marks in front, and what decodes to these
         *("a@i❤.example", "a@xn--n3h.example", "a@ex\u200dample.org", "a@exa\u00admple.org"),
         *("a@אa.example", "a@\u0301a.example", "a@xn--a.example", "a@xn--abc-.example"),
@@ -398,14 +375,15 @@ def test_password_rules(subtests):
         *rows("Leave your name", "four letters hill", "HILL station"),
         *rows("this site's name", "Our Games 2026", "ourgames2026", "at ID.Example.org"),
         *rows("Too common", "administrator", "justinbieber", "1q2w3e4r5t6y", "qazwsxedcrfv"),
-        *rows(
-            "Too common", "password1234", "Password123!", "2024-Password", "ｐａｓｓｗｏｒｄ1234"
-        ),
+        *rows("Too common", "password1234", "Password123!", "2024-Password", "my password 1"),
         *rows("Too common", "qwertyqwerty", "password" * 128, "пароль пароль", "!letmein!letmein!"),
-        *rows("Too common", "123456789012", "000000000000", "qwertyuiopas", "my password 1"),
+        *rows("Too common", "123456789012", "000000000000", "qwertyuiopas", "ｐａｓｓｗｏｒｄ1234"),
     ]
     words = "Lovelace", "countess.ada@example.org", "Our games", "id.example.org", "Hill"
     judge(subtests, lambda password: check_password(password, *words), accepted, refused)
+    # A name of three letters may be in a password.
+    assert check_password("adamant and bobbing", "Ada", "bob@example.org") is None
+    assert "Leave your name" in check_password("adamant and bobs", "Ada", "bobs@example.org")
 
 
 def test_common_password_with_digits_added_is_refused():
@@ -415,11 +393,6 @@ def test_common_password_with_digits_added_is_refused():
         # A short one is looked at as well, where digits make it a longer one.
         problem = check_password(common.ljust(12, "7"), "", "")
         assert "common" in (problem or "") or len(common) < COMMON_LENGTH
-
-
-def test_password_may_contain_a_name_of_three_letters():
-    assert check_password("adamant and bobbing", "Ada", "bob@example.org") is None
-    assert "Leave your name" in check_password("adamant and bobs", "Ada", "bobs@example.org")
 
 
 def test_client_name_is_visible_and_covers_nothing_else(subtests):
@@ -432,9 +405,7 @@ def test_client_name_is_visible_and_covers_nothing_else(subtests):
     judge(subtests, check_client_name, accepted, refused)
 
 
-# ---------------------------------------------------------------------------------------------
-# Redirect URIs
-# ---------------------------------------------------------------------------------------------
+# -- Redirect URIs -------------------------------------------------------------------------------
 
 
 def test_redirect_uri_rules(subtests):
@@ -475,13 +446,11 @@ def test_redirect_uri_rules(subtests):
 def test_new_redirect_uri_is_one_that_browsers_open(subtests):
     """WHATWG Fetch 2.10 (blocked ports) and URL 3.5 (hosts); nothing stands for other addresses."""
     accepted = [
-        *("https://a.example:8443/cb", "http://127.0.0.1:3000", "http://127.1/cb"),
-        "http://0x7f.1/",
+        *("https://a.example:8443/cb", "http://127.0.0.1:3000", "http://127.1/cb", "https://a/"),
         *("http://[::1]:8000/", "https://xn--bcher-kva.example/", "https://xn--strae-oqa.example/"),
         *("https://a-b--c.example/", f"https://{'a' * 63}.example/", "https://1.example/"),
-        "https://a/",
         *("https://a.example/;x=[1],(2)*!@", "https://a.example/?to=*", "https://0x.a.example/"),
-        "https://a.example/a;b=(c),$!*",
+        *("https://a.example/a;b=(c),$!*", "http://0x7f.1/"),
     ]
     refused = [
         *rows("port 0", "https://a.example:0/", "http://127.0.0.1:0/cb", "https://a.example:000/"),
@@ -489,12 +458,9 @@ def test_new_redirect_uri_is_one_that_browsers_open(subtests):
         *rows("Browsers don't open port", "http://a:22/", "https://a:25/", "http://a:10080/"),
         *rows("Browsers don't open port", "http://a:6669/", "http://a:4190/", "http://a:6679/"),
         *rows("this host", "https://a..b/", "https://a...b:80/", f"https://{'a' * 64}.example/"),
-        *rows(
-            "this host", f"https://{'a.' * 130}example/", "https://xn--.a/", "https://xn--abc-.a/"
-        ),
-        *rows(
-            "this host", "https://256.1.1.1/", "https://1.2.3.4.5/", "https://a.1/", "http://09/"
-        ),
+        *rows("this host", "https://xn--.a/", "https://xn--abc-.a/", "https://256.1.1.1/"),
+        *rows("this host", "https://1.2.3.4.5/", "https://a.1/", "http://09/"),
+        *rows("this host", f"https://{'a.' * 130}example/"),
         *rows("does not stand", "https://a.example/*", "https://a.example/*/cb", "https://a/cb*"),
         *rows("does not stand", "https://a/**", "https://a/x/*?y=1", "org.example.game:/*"),
         *rows("not a URL", "https://a.example:65536/", "https://a.example:*/"),
@@ -529,23 +495,16 @@ REGISTERED = [
     *("https://a.example/cb", "https://a.example/?to=x", "http://localhost/cb"),
     *("http://127.0.0.1/cb", "http://[::1]:3000/cb", "http://127.0.0.1:3000"),
 ]
-
-
 CHESS = Client("c" * 24, "Chess", "", REGISTERED)
 
 
-def test_redirect_uri_has_any_loopback_port(subtests):
-    for uri in [
+def test_redirect_uri_has_any_loopback_port_and_nothing_else_differs(subtests):
+    accepted = [
         *REGISTERED,
         *("http://127.0.0.1:1/cb", "http://127.0.0.1:65535/cb", "http://127.0.0.1"),
         *("http://127.0.0.1:80", "http://[::1]/cb", "http://[::1]:9/cb"),
-    ]:
-        with subtests.test(uri):
-            assert CHESS.accepts_redirect_uri(uri)
-
-
-def test_another_redirect_uri_is_refused(subtests):
-    for uri in [
+    ]
+    refused = [
         *("", "cb", "https://a.example", "https://a.example//cb", "https://a.example/cb/x"),
         *("https://a.example/cb?x", "https://a.example/cb#", "https://a.example/CB"),
         *("HTTPS://a.example/cb", "https://A.example/cb", "http://a.example/cb"),
@@ -565,9 +524,10 @@ def test_another_redirect_uri_is_refused(subtests):
         *("http://127.0.0.1:80:80/cb", "http://127.0.0.1:80/cb\n", "http://127.1/cb"),
         *("http://2130706433/cb", "http://[::ffff:127.0.0.1]/cb", "http://[::1]evil.example/cb"),
         *("http://[::1]:3000@evil.example/cb", "http://[0::1]/cb"),
-    ]:
+    ]
+    for uri in accepted + refused:
         with subtests.test(ascii(uri)):
-            assert not CHESS.accepts_redirect_uri(uri)
+            assert CHESS.accepts_redirect_uri(uri) == (uri in accepted)
     for uri in ("", *REGISTERED):
         assert not Client("c" * 24, "A game", "", []).accepts_redirect_uri(uri)
 
@@ -580,11 +540,9 @@ def test_redirect_uri_rules_of_a_public_client(subtests):
         *("org.example.game:/cb", "org.example.game:/cb?x=1", "a.b:/", "org.example.my-game:/"),
     ]
     refused = [
-        *rows(
-            "Use https://. Plain http:// is only for",
-            *("http://chess.example/cb", "http://127.0.0.1.evil.example/", "http://10.0.0.1/"),
-            "http://localhost.evil.example/",
-        ),
+        *rows("Use https://. Plain http:// is only for", "http://chess.example/cb"),
+        *rows("Use https://. Plain", "http://127.0.0.1.evil.example/", "http://10.0.0.1/"),
+        *rows("Use https://. Plain", "http://localhost.evil.example/"),
         *rows("Start with https://", "mygame://cb", "org.example.Game:/cb", "ORG.example.game:/cb"),
         *rows("Start with https://", "org.example.game:cb", ".example:/cb", "org.example.game"),
         *rows("Start with https://", "javascript:/alert(1)", "data:/text"),

@@ -120,18 +120,15 @@ def test_export_has_mode_0600_and_replaces_no_file(storage, ada, tmp_path):
 
 
 @pytest.mark.parametrize("with_passwords", [True, False])
-def test_export_can_be_imported_into_another_installation(
-    storage, ada, export, backend, tmp_path, with_passwords
-):
+def test_export_can_be_imported_elsewhere(storage, ada, export, backend, tmp_path, with_passwords):
     """Lines have whole minutes of play and no picture."""
     storage.users.reset_name(storage.users.register("Grace", "grace@example.org", "").id)
     lines = export(with_passwords)
     other = backend.open(str(tmp_path / "other"), str(tmp_path / "other pictures"))
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     assert import_content(other, content) == ImportResult(added=2)
-    imported = [
-        json.loads(write_line(other.users.read(n), with_passwords)) for n in other.users.ids()
-    ]
+    users = map(other.users.read, other.users.ids())
+    imported = [json.loads(write_line(user, with_passwords)) for user in users]
     assert imported == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
 
@@ -140,19 +137,10 @@ def test_export_can_be_imported_into_another_installation(
 
 @on_each_backend
 def test_import_reads_every_field(storage, import_lines):
-    line = ADA | {
-        "name": " Ａｄａ ",
-        "email": " ada@BÜCHER\u3002example ",
-        "bio": "Zoë says\u2060 „hi“\n☃ 🙂",  # with a hidden character
-        "flairs": ["none", "founder"],
-        "equippedFlair": "founder",
-        "playMinutes": 90,
-        "lastHeartbeat": 1_700_000_000_001,
-        "modLevel": 1,
-        "suspended": True,
-        "created": 1_600_000_000_000,
-        "passwordHash": A_HASH,
-    }
+    line = ADA | {"name": " Ａｄａ ", "email": " ada@BÜCHER\u3002example ", "passwordHash": A_HASH}
+    line |= {"flairs": ["none", "founder"], "equippedFlair": "founder", "playMinutes": 90}
+    line |= {"lastHeartbeat": 1_700_000_000_001, "created": 1_600_000_000_000, "modLevel": 1}
+    line |= {"suspended": True, "bio": "Zoë says\u2060 „hi“\n☃ 🙂"}  # with a hidden character
     assert import_lines(line) == (ImportResult(added=1), {})
     assert storage.users.read(70) == User(
         id=70,
@@ -264,7 +252,8 @@ def test_all_problems_of_a_line_are_reported(storage, import_lines):
     _, refused = import_lines(bad | {"modLevel": 9, "picture": 1}, ADA)
     assert sorted(refused.pop(1).splitlines()) == [
         *("age: There is no such field.", f"bio: {WRONG_TYPE}", f"created: {SECONDS}"),
-        *(f"flairs: You can't use U+000A here. {FLAIR_RULE}", "id: This is missing."),
+        f"flairs: You can't use U+000A here. {FLAIR_RULE}",
+        "id: This is missing.",
         "modLevel: Use 0, 1 or 2.",
         "name: Use 2 to 30 letters and numbers, with spaces, _ . - between them.",
         f"picture: {WRONG_TYPE}",
@@ -283,9 +272,8 @@ def test_import_reads_what_other_systems_write(storage, import_lines, subtests):
         *(({name: None}, "name", "{name}") for name in sorted(optional)),
     ]
     people = players(len(lines))
-    result, refused = import_lines(
-        *(one | more for one, (more, *_) in zip(people, lines, strict=True))
-    )
+    pairs = zip(people, lines, strict=True)
+    result, refused = import_lines(*(one | more for one, (more, *_) in pairs))
     assert (result.added, refused) == (len(lines), {})
     for one, (more, field, expected) in zip(people, lines, strict=True):
         with subtests.test(str(more)):
@@ -304,10 +292,7 @@ def test_check_reports_everything_and_adds_nobody(storage, import_lines):
     ]
     acts = [line["act"] for line in storage.audit.read()]
 
-    def wrap_hash(kept_hash: str) -> str:
-        raise AssertionError("nothing is hashed")
-
-    result, refused = import_lines(*lines, check=True, wrap_hash=wrap_hash)
+    result, refused = import_lines(*lines, check=True, wrap_hash=pytest.fail)  # hashes nothing
     assert result == ImportResult(added=2, there=2, refused=3)
     assert refused == {
         3: "name: Another player has this name. Choose a different one.",
@@ -334,11 +319,12 @@ def with_hashes(hashes: list[str]) -> list[dict]:
 
 
 def test_foreign_hash_is_wrapped_once_and_own_hash_unchanged(storage, import_lines):
+    foreign_hashes, wrapped_hash = [], f"wrapped:{OWN_HASH}|pbkdf2:sha256:1$salt"
+
     def wrap_hash(kept_hash: str) -> str:
         foreign_hashes.append(kept_hash)
         return wrapped_hash
 
-    foreign_hashes, wrapped_hash = [], f"wrapped:{OWN_HASH}|pbkdf2:sha256:1$salt"
     hashes = [A_HASH, OWN_HASH, f"wrapped:{OWN_HASH}|pbkdf2:sha256:1000$other", ""]
     for _ in range(2):  # the second import adds no user and hashes nothing
         import_lines(*with_hashes(hashes), wrap_hash=wrap_hash)
@@ -364,9 +350,8 @@ def test_player_without_hash_needs_a_sign_in_link(store, app, browser):
 
 
 def test_bom_crlf_and_blank_lines_are_accepted(storage):
-    first, second, third = (json.dumps(each).encode() for each in players(3))
-    content = b"\xef\xbb\xbf" + first + b"\r\n\n \t\n" + second + b"\n" + third
-    assert import_content(storage, content) == ImportResult(added=3)
+    content = "\ufeff{}\r\n\n \t\n{}\n{}".format(*map(json.dumps, players(3)))
+    assert import_content(storage, content.encode()) == ImportResult(added=3)
     assert import_content(storage, b"") == ImportResult()
 
 
@@ -421,15 +406,15 @@ def test_sign_up_during_an_import_into_a_new_installation_refuses_it(tmp_path, m
     """Nobody's account is lost. (In a database the sign-up waits.)"""
     monkeypatch.setattr("storage.maintenance.STEP", 1)
     storage = FLAT_FILES.open(str(tmp_path / "data"), str(tmp_path / "pictures"))
-    content = b"".join(
-        json.dumps(each | {"id": each["id"] + 9}).encode() + b"\n" for each in players(2)
-    )
+    lines = (json.dumps(each | {"id": each["id"] + 9}) for each in players(2))
+    content = "\n".join(lines).encode()
+
+    def sign_up(done: int, total: int) -> None:
+        if done == 1:
+            storage.users.register("Zoe", "", "")
+
     with pytest.raises(BadInstallation, match="somebody signed up meanwhile"):
-        import_content(
-            storage,
-            content,
-            progress=lambda done, total: done == 1 and storage.users.register("Zoe", "", ""),
-        )
+        import_content(storage, content, progress=sign_up)
     assert storage.users.ids() == [1]
     assert import_content(storage, content).added == 2
 
@@ -495,12 +480,10 @@ def is_red(storage: Storage, user: User) -> bool:
 def test_pictures_are_imported_from_two_kinds_of_folder(storage, import_lines, folder, subtests):
     """The address keeps its timestamp, or stays plain."""
     timestamp = 1_700_000_000_000
-    names = [
-        (f"{{}}.{each}", time) for each in ("webp", "png", "gif") for time in (None, timestamp)
-    ]
-    names += [(f"{{}}.{each}", None) for each in ("jpg", "jpeg", "jfif", "JPG", "PNG", "WEBP")]
-    names += [("large/{}.webp", None)]
-    names += [(f"large/{{}}-{timestamp}.webp", timestamp)]
+    names = [(f"{{}}.{each}", timestamp) for each in ("webp", "png", "gif")]
+    kinds = ("webp", "png", "gif", "jpg", "jpeg", "jfif", "JPG", "PNG", "WEBP")
+    names += [(f"{{}}.{each}", None) for each in kinds]
+    names += [("large/{}.webp", None), (f"large/{{}}-{timestamp}.webp", timestamp)]
     for line, (name, time) in zip(players(len(names)), names, strict=True):
         with subtests.test(name, time=time):
             draw_picture(folder / name.format(line["id"]))

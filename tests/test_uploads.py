@@ -1,6 +1,7 @@
 """Conversion of an uploaded file into a picture: formats, appearance, time and memory."""
 
 import io
+import itertools
 import os
 import re
 import shutil
@@ -16,20 +17,13 @@ from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
 from images.pictures import MAX_BYTES, SIZES, make_picture, read_centre
 from model import errors
-from model.errors import NotAPicture, TooManyBytes, TooManyPixels
 from model.records import PICTURE_SIZES
 from model.soundness import webp_size
 
 ROOT = Path(__file__).parent.parent
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-COLOURS = {
-    "R": (255, 0, 0, 255),
-    "G": (0, 128, 0, 255),
-    "B": (0, 0, 255, 255),
-    "W": (255, 255, 255, 255),
-    "K": (0, 0, 0, 255),
-    "-": (0, 0, 0, 0),
-}
+COLOURS = {"R": (255, 0, 0, 255), "G": (0, 128, 0, 255), "B": (0, 0, 255, 255)}
+COLOURS |= {"W": (255, 255, 255, 255), "K": (0, 0, 0, 255), "-": (0, 0, 0, 0)}
 every_format = pytest.mark.parametrize("format_", FORMATS)
 
 
@@ -153,12 +147,18 @@ def swapped_profile() -> bytes:
 
 @pytest.mark.live
 @every_format
-def test_upload_becomes_a_square_webp_file_in_each_size(format_):
+def test_upload_becomes_a_webp_file_in_each_size(format_):
+    """A square picture, or a cover of 16 by 10."""
+    covers = make_picture(encode(opaque(["KRRK", "KRRK"]), format_), "cover")
     images = make_picture(encode(opaque(["KRGK", "KBWK"]), format_))
-    seen = {name: Image.open(io.BytesIO(content)) for name, content in images.items()}
-    assert {name: (image.format, image.size, image.n_frames) for name, image in seen.items()} == {
-        name: ("WEBP", (side, side), 1) for name, side in PICTURE_SIZES.items()
-    }
+    for made, sizes in (
+        (covers, {"small": (320, 200), "large": (640, 400)}),
+        (images, {name: (side, side) for name, side in PICTURE_SIZES.items()}),
+    ):
+        seen = {name: Image.open(io.BytesIO(content)) for name, content in made.items()}
+        assert {name: (each.format, each.size, each.n_frames) for name, each in seen.items()} == {
+            name: ("WEBP", size, 1) for name, size in sizes.items()
+        }
     for image in (each.convert("RGBA") for each in seen.values()):
         near, far = image.width // 4, image.width * 3 // 4
         corners = [(near, near), (far, near), (near, far), (far, far)]
@@ -174,10 +174,10 @@ def test_small_size_keeps_every_pixel_of_a_16_pixel_upload():
 
 
 def test_picture_is_cropped_to_the_centre_square(subtests):
-    for format_ in FORMATS:
-        for rows in (["RRGWBB", "RRBKGG"], ["RR", "BB", "GW", "BK", "WW", "GG"]):
-            with subtests.test(format_, rows=rows):
-                assert tile_letters(encode(opaque(rows), format_)) == "GW BK"
+    shapes = (["RRGWBB", "RRBKGG"], ["RR", "BB", "GW", "BK", "WW", "GG"])
+    for format_, rows in itertools.product(FORMATS, shapes):
+        with subtests.test(format_, rows=rows):
+            assert tile_letters(encode(opaque(rows), format_)) == "GW BK"
 
 
 def test_cover_is_cropped_to_16_by_10_around_the_centre(subtests):
@@ -206,25 +206,6 @@ def test_cover_is_cropped_to_16_by_10_around_the_centre(subtests):
                     assert seen == "RRGG" * 2 + "BBWW" * 2
 
 
-def test_cover_of_any_shape_is_accepted(subtests):
-    for format_ in FORMATS:
-        for size in ((1, 1), (10_000, 1), (1, 10_000), (2, 3), (16_000, 20), (17, 10)):
-            with subtests.test(format_, size=size):
-                red = encode(Image.new("RGB", size, (255, 0, 0)), format_)
-                assert read_centre(red, "cover").getpixel((0, 0))[0] > 240
-
-
-@pytest.mark.live
-@every_format
-def test_upload_becomes_a_cover_in_each_size(format_):
-    covers = make_picture(encode(opaque(["KRRK", "KRRK"]), format_), "cover")
-    seen = {name: Image.open(io.BytesIO(content)) for name, content in covers.items()}
-    assert {name: (each.format, each.size) for name, each in seen.items()} == {
-        "small": ("WEBP", (320, 200)),
-        "large": ("WEBP", (640, 400)),
-    }
-
-
 def test_picture_looks_the_same_at_any_upload_size(subtests):
     """Small pictures are enlarged; above 1,000 pixels each format is reduced differently."""
     picture = opaque(["KRGK", "KBWK"])
@@ -237,10 +218,11 @@ def test_picture_looks_the_same_at_any_upload_size(subtests):
 
 
 def test_extreme_aspect_ratios_are_accepted(subtests):
-    for format_ in FORMATS:
-        for size in ((1, 1), (10_000, 1), (1, 10_000), (2, 3), (16_000, 20)):
-            with subtests.test(format_, size=size):
-                assert centre_colour(encode(Image.new("RGB", size, (255, 0, 0)), format_))[0] > 240
+    shapes = (1, 1), (10_000, 1), (1, 10_000), (2, 3), (16_000, 20), (17, 10)
+    for format_, size, kind in itertools.product(FORMATS, shapes, SIZES):
+        with subtests.test(format_, size=size, kind=kind):
+            red = read_centre(encode(Image.new("RGB", size, (255, 0, 0)), format_), kind)
+            assert red.getpixel((red.width // 2, red.height // 2))[0] > 240
 
 
 def test_first_frame_of_an_animation_is_used():
@@ -255,13 +237,11 @@ def test_exif_orientation_is_applied(subtests):
     """Unknown values are ignored."""
     corners = ["RG BW", "GR WB", "WB GR", "BW RG", "RB GW", "BR WG", "WG BR", "GW RB"]
     expected = dict(enumerate(corners, start=1)) | dict.fromkeys((0, 9, 65535), "RG BW")
-    picture = opaque(["KRGK", "KBWK"])
-    for format_, prefix in (("JPEG", b"Exif\0\0"), ("PNG", b""), ("WEBP", b"")):
-        for orientation, letters in expected.items():
-            for order in "<>":
-                upload = encode(picture, format_, exif=prefix + exif(orientation, order))
-                with subtests.test(format_, orientation=orientation, order=order):
-                    assert tile_letters(upload) == letters
+    picture, prefixes = opaque(["KRGK", "KBWK"]), {"JPEG": b"Exif\0\0", "PNG": b"", "WEBP": b""}
+    for format_, orientation, order in itertools.product(prefixes, expected, "<>"):
+        upload = encode(picture, format_, exif=prefixes[format_] + exif(orientation, order))
+        with subtests.test(format_, orientation=orientation, order=order):
+            assert tile_letters(upload) == expected[orientation]
 
 
 # -- colours ------------------------------------------------------------------------------------
@@ -279,10 +259,8 @@ def test_colours_are_the_same_in_every_mode():
 
 
 def test_grey_levels_are_the_same_in_every_depth(subtests):
-    for bits, colour_type, colours, alpha in (
-        *((8, 0, 1, 0), (16, 0, 1, 0), (16, 2, 3, 0)),
-        *((16, 4, 1, 1), (16, 6, 3, 1), (8, 4, 1, 1)),
-    ):
+    kinds = (8, 0, 1, 0), (16, 0, 1, 0), (16, 2, 3, 0), (16, 4, 1, 1), (16, 6, 3, 1), (8, 4, 1, 1)
+    for bits, colour_type, colours, alpha in kinds:
         for level in (0, 64, 128, 200, 255):
             sample = bytes([level, 0x80][: bits // 8])
             pixel = sample * colours + b"\xff" * alpha * (bits // 8)
@@ -294,15 +272,13 @@ def test_grey_levels_are_the_same_in_every_depth(subtests):
 
 
 def test_transparency_is_kept():
+    """Of pixels, and of the colours of a palette."""
     colour = (200, 100, 40, 120)
     for format_ in ("PNG", "WEBP"):
         for mode in ("RGBA", "LA"):
             assert tile_letters(encode(tiles(["W-", "-K"]).convert(mode), format_)) == "W- -K"
         seen = centre_colour(encode(Image.new("RGBA", (9, 9), colour), format_, lossless=True))
         assert max(abs(a - b) for a, b in zip(seen, colour, strict=True)) <= 4
-
-
-def test_palette_transparency_is_kept():
     image = Image.new("P", (40, 40), 1)
     image.putpalette([0, 0, 0, 255, 0, 0])
     assert centre_colour(encode(image, "PNG", transparency=bytes([255, 128])))[3] in range(126, 131)
@@ -400,19 +376,13 @@ def test_damage_besides_the_pixels_is_ignored(subtests):
     png = encode(picture, "PNG")
     large = zlib.compress(b"x" * (2**20 + 1))
     chunks = {
-        b"tEXt": b"Title\0x",
-        b"zTXt": b"Title\0\0" + large,
-        b"iTXt": b"Title\0\1\0\0\0" + large,
-        b"iCCP": b"profile\0\0" + large,
-        b"eXIf": exif(3),
-        b"gAMA": b"\0\0\xb1\x8f",
-        b"tRNS": b"\0\xff\0\0\0\0",  # red
-        b"xxXx": b"?",
+        **{b"tEXt": b"Title\0x", b"zTXt": b"Title\0\0" + large, b"iCCP": b"profile\0\0" + large},
+        **{b"iTXt": b"Title\0\1\0\0\0" + large, b"eXIf": exif(3), b"gAMA": b"\0\0\xb1\x8f"},
+        **{b"tRNS": b"\0\xff\0\0\0\0", b"xxXx": b"?"},  # red, and unknown
     }
     uploads = {kind: with_chunk(png, kind, content, 1) for kind, content in chunks.items()}
-    uploads |= {
-        f"large {kind}": with_chunk(png, kind, chunks[kind]) for kind in (b"zTXt", b"iTXt", b"iCCP")
-    }
+    for kind in (b"zTXt", b"iTXt", b"iCCP"):
+        uploads[f"large {kind}"] = with_chunk(png, kind, chunks[kind])
     for kind in (b"eXIf", b"tRNS"):  # Pillow applies one behind the pixels, whatever its checksum
         uploads[kind].pop()
     uploads["no end"] = [
@@ -429,9 +399,7 @@ def test_damage_besides_the_pixels_is_ignored(subtests):
         for number, upload in enumerate(files):
             with subtests.test(name, number=number):
                 assert tile_letters(upload) == "RG BW"
-
-
-def test_profile_beside_damage_is_applied():
+    # A profile beside damage is applied.
     png = encode(opaque(["RG", "BW"]), "PNG", icc_profile=swapped_profile(), exif=exif(3))
     for upload in with_chunk(png, b"tEXt", b"Title\0x", 1):
         assert tile_letters(upload) == "WR GB"
@@ -453,7 +421,7 @@ def test_other_format_is_refused(subtests):
         b"\n" + encode(Image.new("RGB", (8, 8)), "PNG"),
         b"\0",
     ):
-        with subtests.test(upload[:20]), pytest.raises(NotAPicture):
+        with subtests.test(upload[:20]), pytest.raises(errors.NotAPicture):
             make_picture(upload)
     with pytest.raises(errors.BrokenPicture, match="empty"):
         make_picture(b"")
@@ -461,13 +429,13 @@ def test_other_format_is_refused(subtests):
 
 def test_truncated_file_is_refused(subtests):
     noise = Image.merge("RGB", [Image.effect_noise((200, 150), 60)] * 3)
-    for format_ in FORMATS:
-        for options in ({}, {"progressive": True, "lossless": True}):
-            upload = encode(noise, format_, **options)
-            assert read_centre(upload).size == (150, 150)
-            for part in (0.1, 0.5, 0.9, 0.98):
-                with subtests.test(format_, part=part), pytest.raises(errors.BrokenPicture):
-                    read_centre(upload[: int(len(upload) * part)])
+    several = ({}, {"progressive": True, "lossless": True})
+    for format_, options in itertools.product(FORMATS, several):
+        upload = encode(noise, format_, **options)
+        assert read_centre(upload).size == (150, 150)
+        for part in (0.1, 0.5, 0.9, 0.98):
+            with subtests.test(format_, part=part), pytest.raises(errors.BrokenPicture):
+                read_centre(upload[: int(len(upload) * part)])
 
 
 @pytest.mark.live
@@ -479,20 +447,13 @@ def test_newline_byte_in_the_webp_length_is_accepted():
 
 def test_first_bytes_decide_the_format(subtests):
     """A picture after the signature of another format is refused."""
-    signatures = {
-        "PNG": b"\x89PNG\r\n\x1a\n",
-        "JPEG": b"\xff\xd8\xff",
-        "GIF": b"GIF89a",
-        "WEBP": b"RIFF\0\0\1\0WEBP",
-    }
+    signatures = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff"}
+    signatures |= {"GIF": b"GIF89a", "WEBP": b"RIFF\0\0\1\0WEBP"}
+    refused = errors.BrokenPicture, errors.TooManyPixels
     for name, signature in signatures.items():
         for format_ in signatures.keys() - {name}:
-            upload = signature + encode(opaque(["R"]), format_)
-            with (
-                subtests.test(name, format_=format_),
-                pytest.raises((errors.BrokenPicture, TooManyPixels)),
-            ):
-                read_centre(upload)
+            with subtests.test(name, format_=format_), pytest.raises(refused):
+                read_centre(signature + encode(opaque(["R"]), format_))
 
 
 @pytest.mark.live
@@ -503,7 +464,7 @@ def test_upload_limit_is_exactly_8_mib():
         assert tile_letters(other_format, 1) == "R"
     assert make_picture(upload).keys() == PICTURE_SIZES.keys()
     for too_large in (*uploads, upload):
-        with pytest.raises(TooManyBytes, match="8 MB"):
+        with pytest.raises(errors.TooManyBytes, match="8 MB"):
             make_picture(too_large + b"\0")
 
 
@@ -532,7 +493,7 @@ def test_over_25_megapixels_is_refused(subtests):
         "JPEG": jpeg_of_size(5000, 5001),
         "largest JPEG": jpeg_of_size(65000, 65000, progressive=True),
     }.items():
-        with subtests.test(name), pytest.raises(TooManyPixels, match="25 million"):
+        with subtests.test(name), pytest.raises(errors.TooManyPixels, match="25 million"):
             read_centre(upload)
 
 
@@ -646,12 +607,11 @@ def test_decompression_bomb_uses_little_memory(upload, result):
     assert (seen, peak < 60) == (result, True), peak
 
 
-def decode_with(limit: str, upload: bytes) -> subprocess.CompletedProcess:
-    """Run the decoding process with one of its limits changed."""
-    program = f"from images import pictures; pictures.{limit}; pictures.main()"
-    return subprocess.run(
-        [sys.executable, "-c", program], input=upload, cwd=ROOT, capture_output=True
-    )
+def decode(upload: bytes, limit: str = "MAX_SECONDS", then: str = ""):
+    """Run the decoding process with one of its limits changed, and code after it."""
+    program = f"from images import pictures; pictures.{limit}; pictures.main(){then}"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, input=upload, cwd=ROOT, capture_output=True)
 
 
 @pytest.mark.load
@@ -660,7 +620,7 @@ def test_decoder_is_killed_at_the_time_limit():
     jpeg = encode(Image.new("RGB", (5000, 5000)), "JPEG", progressive=True)
     last = jpeg[jpeg.rindex(b"\xff\xc4") : -2]
     endless = jpeg[:-2] + last * 10_000 + jpeg[-2:]
-    assert decode_with("MAX_SECONDS = 1", endless).returncode == -signal.SIGKILL
+    assert decode(endless, "MAX_SECONDS = 1").returncode == -signal.SIGKILL
 
 
 @pytest.mark.live
@@ -671,15 +631,13 @@ def test_decoder_fails_at_the_memory_limit():
         (200, flat_webp(50, 50), True),
         (128, encode(Image.new("RGB", (5000, 5000)), "JPEG"), True),
     ):
-        assert (b"large" in decode_with(f"MAX_MEMORY = {limit} * 2**20", upload).stdout) is fits
+        done = decode(upload, f"MAX_MEMORY = {limit} * 2**20")
+        assert (b"large" in done.stdout) is fits
 
 
 @pytest.mark.live
 def test_decoder_has_low_priority():
-    program = "import os; from images import pictures; pictures.main(); print(os.nice(0))"
-    upload = encode(opaque(["R"]), "PNG")
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, input=upload, cwd=ROOT, capture_output=True)
+    done = decode(encode(opaque(["R"]), "PNG"), then="; import os; print(os.nice(0))")
     assert int(done.stdout.split()[-1]) == min(19, os.nice(0) + 10)
 
 
@@ -690,7 +648,7 @@ def test_crashed_decoder_refuses_the_picture(monkeypatch, tmp_path):
     crashing.write_text(f"#!/bin/sh\n[ {group} = $$ ] && echo started\nexit 1\n")
     crashing.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(crashing))
-    with pytest.raises(TooManyPixels, match="too long to read"):
+    with pytest.raises(errors.TooManyPixels, match="too long to read"):
         make_picture(encode(opaque(["R"]), "PNG"))
 
 

@@ -4,39 +4,12 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from model.errors import StorageError
 from model.names import unique_key
-from model.records import PICTURE_SIZES, AuthorizationCode, Client, DeviceRequest, User, sha256
+from model.records import PICTURE_SIZES, User, sha256
 from storage import Storage
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
-
-
-class Contract:
-    """The records that tests of the contract start with."""
-
-    @pytest.fixture
-    def ada(self, storage) -> User:
-        return storage.users.register("Ada", "ada@example.org", "a hash")
-
-    @pytest.fixture
-    def bob(self, storage) -> User:
-        return storage.users.register("Bob", "bob@example.org", "a hash")
-
-    @pytest.fixture
-    def client(self, storage) -> Client:
-        return storage.clients.register("Chess", ["https://chess.example/cb"], None)[0]
-
-    @pytest.fixture
-    def code_record(self, ada, client) -> AuthorizationCode:
-        scope, uri = ["userinfo"], "https://a.example"
-        return AuthorizationCode(client.id, ada.id, "a grant", scope, uri, None)
-
-    @pytest.fixture
-    def device_request(self, client) -> DeviceRequest:
-        return DeviceRequest(client.id, ["userinfo"], "a device", "192.0.2.1")
 
 
 def together(act: Callable, arguments: Iterable) -> list:

@@ -7,11 +7,9 @@ import pytest
 
 @pytest.fixture
 def data(folders) -> Path:
-    """The data folder of this test's installation."""
     return Path(folders[0])
 
 
 @pytest.fixture
 def pictures(folders) -> Path:
-    """The picture folder of this test's installation."""
     return Path(folders[1])

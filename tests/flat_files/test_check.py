@@ -85,7 +85,6 @@ class SampleSite:
         return self.data.parent / name if name.startswith("pfp") else self.data / name
 
     def edit(self, file: str, **values: object) -> None:
-        """Change fields of a record's file."""
         hand_edit(**values)(self.path(file))
 
     def check(self, repair: bool = False) -> list[Problem]:
@@ -167,9 +166,7 @@ def test_file_in_place_of_a_folder_is_reported(site):
     assert problem == Problem(str(path), "is not a folder")
 
 
-# ---------------------------------------------------------------------------------------------
-# Every kind of damage
-# ---------------------------------------------------------------------------------------------
+# -- Every kind of damage ------------------------------------------------------------------------
 
 
 @dataclass
@@ -194,7 +191,14 @@ def cut(path: Path) -> None:
 
 
 def hand_edit(**values):
-    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    """Change fields of a record; a value of `...` removes the field."""
+
+    def act(path: Path) -> None:
+        record = json.loads(path.read_text()) | values
+        kept = {name: each for name, each in record.items() if each is not ...}
+        path.write_text(json.dumps(kept))
+
+    return act
 
 
 def chmod(mode: int):
@@ -366,15 +370,9 @@ def test_damage_that_a_person_has_to_repair_is_left(copies_of_old_damage, subtes
                 assert damaged.state() == state
 
 
-def test_damage_is_reported_and_repaired(copies_of_old_damage, subtests):
-    for damage, damaged in copies_of_old_damage(REPAIRED):
-        with subtests.test(f"{damage.file}: {damage.problem}"):
-            require_repair(damaged, damage)
-
-
-@pytest.mark.live
-def test_lost_picture_sizes_are_reported_and_repaired(copies_of_old_damage, subtests):
-    for damage, damaged in copies_of_old_damage(DECODED):
+@pytest.mark.parametrize("damages", [REPAIRED, pytest.param(DECODED, marks=pytest.mark.live)])
+def test_damage_is_reported_and_repaired(copies_of_old_damage, damages, subtests):
+    for damage, damaged in copies_of_old_damage(damages):
         with subtests.test(f"{damage.file}: {damage.problem}"):
             require_repair(damaged, damage)
 
@@ -496,9 +494,7 @@ def test_missing_folder_and_its_index_are_recreated(site, subtests):
     assert ada.pfp_generated
 
 
-# ---------------------------------------------------------------------------------------------
-# What a repair must not change
-# ---------------------------------------------------------------------------------------------
+# -- What a repair must not change ---------------------------------------------------------------
 
 
 def test_repair_removes_nothing_if_all_records_are_missing(site):
@@ -552,6 +548,23 @@ def test_record_that_breaks_a_newer_rule_is_valid(site):
     assert site.check() == []
 
 
+def test_modes_of_groups_recent_temporary_files_and_unrelated_ones_are_no_problems(site, clock):
+    site.data.chmod(0o750)
+    site.pictures.chmod(0o711)
+    for name in TEMPORARY:
+        site.path(name).touch()
+    os.utime(site.path(USER), (1, 1))
+    os.link(site.path(USER), site.path("users/.1.json.4567cdef"))  # as recent, by its ctime
+    assert site.check(repair=True) == []
+    for name in (*TEMPORARY, "users/.1.json.4567cdef"):
+        site.path(name).unlink()
+    (site.data / "lost+found").mkdir()
+    for path in (site.data / ".bash_history", site.pictures / ".gitignore"):
+        path.touch()
+    clock.shift(2 * HOUR)
+    assert site.check(repair=True) == []
+
+
 def test_path_as_a_name_creates_no_file_elsewhere(site):
     site.edit("users/1.json", name="../../x")
     site.edit("users/2.json", name="sub/x")
@@ -566,28 +579,6 @@ def test_second_game_on_an_origin_is_reported(site):
     second = site.path(f"clients/{max(game.id, site.client.id)}.json")
     [problem] = problems_of(site.check(), second)
     assert "same origin as" in problem.problem
-
-
-def test_group_permissions_on_the_folders_are_allowed(site):
-    site.data.chmod(0o750)
-    site.pictures.chmod(0o711)
-    assert site.check() == []
-
-
-def test_recent_temporary_files_are_ignored(site):
-    for name in TEMPORARY:
-        site.path(name).touch()
-    os.utime(site.path(USER), (1, 1))
-    os.link(site.path(USER), site.path("users/.1.json.4567cdef"))  # as recent, by its ctime
-    assert site.check(repair=True) == []
-
-
-def test_unrelated_files_are_ignored(site, clock):
-    (site.data / "lost+found").mkdir()
-    (site.data / ".bash_history").touch()
-    (site.pictures / ".gitignore").touch()
-    clock.shift(2 * HOUR)
-    assert site.check(repair=True) == []
 
 
 def test_failed_repair_is_reported_and_the_others_continue(site):
@@ -619,9 +610,7 @@ def test_unknown_layout_is_refused(site):
         assert site.state() == before
 
 
-# ---------------------------------------------------------------------------------------------
-# While a server runs
-# ---------------------------------------------------------------------------------------------
+# -- While a server runs -------------------------------------------------------------------------
 
 
 def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
@@ -682,9 +671,7 @@ def test_check_and_backup_during_writes_find_nothing(site, tmp_path):
         assert restored.problems() == []
 
 
-# ---------------------------------------------------------------------------------------------
-# The command
-# ---------------------------------------------------------------------------------------------
+# -- The command ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -705,19 +692,12 @@ def test_check_command_prints_one_line_per_problem(site, run):
     entry, record = site.path("names/ada"), site.path("users/2.json")
     entry.unlink()
     record.write_text("{")
-    damage = (
-        "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
-    )
-    assert run() == (
-        1,
-        f"{entry}: does not lead to users/1.json\n{record}: {damage}\n",
-        "Error: 2 problems found: --repair repairs what can be repaired\n",
-    )
-    assert run("--repair") == (
-        1,
-        f"{entry}: does not lead to users/1.json (repaired: added)\n{record}: {damage}\n",
-        "Error: 1 problem left to you\n",
-    )
+    link = f"{entry}: does not lead to users/1.json"
+    damage = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    left, hint = f"{record}: is damaged: {damage}", "--repair repairs what can be repaired"
+    assert run() == (1, f"{link}\n{left}\n", f"Error: 2 problems found: {hint}\n")
+    repaired = f"{link} (repaired: added)\n{left}\n"
+    assert run("--repair") == (1, repaired, "Error: 1 problem left to you\n")
 
 
 def test_check_json_is_an_array_of_problems(site, run):
@@ -736,15 +716,13 @@ def test_check_command_creates_no_installation(site, run):
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
-    ("closed", "errors"), [(">&-", "Error: standard output or error is closed"), ("2>&-", "")]
-)
-def test_closed_output_is_refused_before_the_command_runs(closed, errors):
+def test_closed_output_is_refused_before_the_command_runs():
     program = [sys.executable, "-c", "from identity_admin import main; main()", "settings"]
-    command = f"{shlex.join(program)} {closed}"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", bool(errors))
-    assert done.stderr.startswith(errors)
+    for closed, error in ((">&-", "Error: standard output or error is closed"), ("2>&-", "")):
+        command = f"{shlex.join(program)} {closed}"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", bool(error))
+        assert done.stderr.startswith(error)
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[2Jada", os.fsdecode(b"\xff")])

@@ -13,26 +13,21 @@ import shutil
 import stat
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import begin_window
 from contract.base import PICTURE, edit, find_all, free_name
-from waiting import PATIENCE
+from test_command import Installation
+from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
-from model.errors import (
-    BadInstallation,
-    CodeSpent,
-    DamagedRecord,
-    EmailTaken,
-    LastAdministrator,
-    NameTaken,
-    NoSuchCode,
-    OriginTaken,
-    StorageFailed,
-    TooManyAttempts,
-)
+from commands.printing import describe_audit_line
+from identity.acts.actors import COMMAND, Authority
+from identity.oauth.openid_keys import rotate_keys
+from model import errors
+from model.errors import EmailTaken, IdTaken, InviteSpent, NameTaken, StorageFailed
 from model.kinds import KINDS
 from model.records import (
     ADMINISTRATOR,
@@ -47,7 +42,10 @@ from model.rules import USER_ID, USER_IDS_END
 from storage import contract, open_storage
 from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT
 from storage.flat_files import codes, disk
+from storage.flat_files import keys as key_files
 from storage.flat_files.layout import LAYOUT_VERSION, STAGED
+
+from .test_check import cut, hand_edit, put
 
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
 
@@ -77,15 +75,7 @@ def code_files(data: Path) -> list[Path]:
     return [path for path in (data / "codes").rglob("*") if path.is_file()]
 
 
-def change_file(path: Path, **values) -> None:
-    """Edit a record by hand; a value of `...` removes the field."""
-    record = json.loads(path.read_text()) | values
-    path.write_text(json.dumps({name: each for name, each in record.items() if each is not ...}))
-
-
-# ---------------------------------------------------------------------------------------------
-# Files that people may read and edit
-# ---------------------------------------------------------------------------------------------
+# -- Files that people may read and edit ---------------------------------------------------------
 
 
 def test_every_record_is_indented_json_without_secrets(storage, ada, data):
@@ -152,38 +142,21 @@ def test_data_folder_can_be_moved(storage, ada, data, pictures, tmp_path):
     assert find_all(moved, "ada", "ada@example.org") == [ada] * 2
 
 
-# ---------------------------------------------------------------------------------------------
-# Damaged records
-# ---------------------------------------------------------------------------------------------
-
-
-def put(content: bytes):
-    return lambda path: path.write_bytes(content)
-
-
-def hand_edit(**values):
-    return lambda path: change_file(path, **values)
+# -- Damaged records -----------------------------------------------------------------------------
 
 
 GRANT = {"id": "g", "scope": ["userinfo"], "since": 1}
 DAMAGE = {
-    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-30]),
+    "truncated": cut,
     "twice": lambda path: path.write_bytes(path.read_bytes() * 2),
     "not UTF-8": lambda path: path.write_bytes(path.read_bytes().replace(b"Ada", b"\xe4da")),
-    "empty": put(b""),
-    "zeros": put(b"\x00" * 512),
-    "a list": put(b"[]"),
-    "nested too deeply": put(b"[" * 100_000),
-    "another id": hand_edit(id=2),
-    "id as text": hand_edit(id="1"),
-    "name as number": hand_edit(name=7),
-    "no password_hash": hand_edit(password_hash=...),
-    "unknown field": hand_edit(nickname="Countess"),
-    "level true": hand_edit(mod_level=True),
-    "suspension true": hand_edit(suspension=True),
+    **{"empty": put(b""), "zeros": put(b"\x00" * 512), "a list": put(b"[]")},
+    **{"nested too deeply": put(b"[" * 100_000), "no flairs": hand_edit(flairs=[])},
+    **{"another id": hand_edit(id=2), "id as text": hand_edit(id="1")},
+    **{"name as number": hand_edit(name=7), "no password_hash": hand_edit(password_hash=...)},
+    **{"unknown field": hand_edit(nickname="A"), "flair not owned": hand_edit(equipped_flair="x")},
+    **{"level true": hand_edit(mod_level=True), "suspension true": hand_edit(suspension=True)},
     "suspension until a date": hand_edit(suspension={"by": 1, "until": "2026-11-24"}),
-    "flair not owned": hand_edit(equipped_flair="gold"),
-    "no flairs": hand_edit(flairs=[]),
     "grant as text": hand_edit(grants={"c": "yes"}),
     "grant without since": hand_edit(grants={"c": {"id": "g", "scope": []}}),
     "scope as text": hand_edit(grants={"c": GRANT | {"scope": "userinfo"}}),
@@ -192,90 +165,66 @@ DAMAGE = {
 }
 
 
-def test_damaged_user_raises_until_the_record_is_repaired(storage, ada, data, subtests):
-    path = data / "users/1.json"
-    original = path.read_bytes()
-    for name, damage in DAMAGE.items():
-        damage(path)
-        damaged = path.read_bytes()
-        for act in (
-            lambda: storage.users.read(1),
-            lambda: storage.users.find_by_login("Ada"),
-            lambda: storage.users.find_by_login("ada@example.org"),
-            lambda: storage.users.edit(1).__enter__(),
-            lambda: storage.users.rename(1, "Grace"),
-            lambda: storage.users.change_email(1, "grace@example.org"),
-            lambda: storage.pictures.save(1, PICTURE),
-            lambda: storage.users.delete(1),
-        ):
-            with (
-                subtests.test(name),
-                pytest.raises(DamagedRecord, match=r"^users/1\.json is damaged: ."),
-            ):
-                act()
-        assert path.read_bytes() == damaged
-        path.write_bytes(original)
-        assert storage.users.find_by_login("Ada") == ada
-
-
-def test_damaged_record_affects_no_other_player(storage, ada, bob, data, subtests):
+def test_damaged_user_raises_until_repaired_and_affects_no_other(storage, ada, bob, data, subtests):
     """It keeps its name, its email address and its pictures, and is no administrator."""
     edit(storage, bob.id, mod_level=ADMINISTRATOR)
     storage.pictures.save(ada.id, PICTURE)
-    ada = storage.users.read(ada.id)
-    path = data / "users/1.json"
+    ada, path, users = storage.users.read(ada.id), data / "users/1.json", storage.users
     original = path.read_bytes()
     for number, (name, damage) in enumerate(DAMAGE.items()):
-        path.write_bytes(original)
         damage(path)
+        damaged = path.read_bytes()
         with subtests.test(name):
+            for act in (
+                *(lambda: users.read(1), lambda: users.edit(1).__enter__()),
+                *(lambda: users.find_by_login("Ada"), lambda: users.find_by_login(ada.email)),
+                *(lambda: users.rename(1, "Grace"), lambda: users.change_email(1, "g@example.org")),
+                *(lambda: storage.pictures.save(1, PICTURE), lambda: users.delete(1)),
+            ):
+                with pytest.raises(errors.DamagedRecord, match=r"^users/1\.json is damaged: ."):
+                    act()
             saved = edit(storage, bob.id, play_ms=number)
             assert find_all(storage, "bob", "bob@example.org") == [saved] * 2
             for act, error in (
-                (lambda: storage.users.register("ADA", "new@example.org", ""), NameTaken),
-                (lambda: storage.users.register("New", "ADA@example.org", ""), EmailTaken),
-                (lambda: storage.users.rename(bob.id, "ada"), NameTaken),
-                (lambda: storage.users.change_email(bob.id, "ada@example.org"), EmailTaken),
-                (storage.users.administered_without(bob.id).__enter__, LastAdministrator),
+                (lambda: users.register("ADA", "new@example.org", ""), errors.NameTaken),
+                (lambda: users.register("New", "ADA@example.org", ""), errors.EmailTaken),
+                (lambda: users.rename(bob.id, "ada"), errors.NameTaken),
+                (lambda: users.change_email(bob.id, "ada@example.org"), errors.EmailTaken),
+                (lambda: users.administered_without(bob.id).__enter__(), errors.LastAdministrator),
             ):
                 with pytest.raises(error):
                     act()
             assert storage.pictures.read("small", ada.picture_file)
-            cleo = storage.users.register("Cleo", "cleo@example.org", "")
-            assert storage.users.ids() == [1, 2, cleo.id]
-            storage.users.delete(cleo.id)
+            cleo = users.register("Cleo", "cleo@example.org", "")
+            assert users.ids() == [1, 2, cleo.id]
+            users.delete(cleo.id)
             free_name(storage, "Cleo")
+            assert path.read_bytes() == damaged
+        path.write_bytes(original)
+        assert users.find_by_login("Ada") == ada
 
 
 def test_damaged_client_raises_and_affects_no_other(storage, client, data, subtests):
-    other, _ = storage.clients.register("Checkers", [], None)
+    other, clients = storage.clients.register("Checkers", [], None)[0], storage.clients
     path = data / f"clients/{client.id}.json"
     original = path.read_bytes()
-    for damage in (
-        put(b"{"),
-        hand_edit(id="d" * 24),
-        hand_edit(redirect_uris="https://a/"),
-        hand_edit(name=...),
-    ):
+    fields = ({"id": "d" * 24}, {"redirect_uris": "https://a/"}, {"name": ...})
+    for damage in (put(b"{"), *(hand_edit(**each) for each in fields)):
         path.write_bytes(original)
         damage(path)
         for act in (
-            lambda: storage.clients.read(client.id),
-            lambda: storage.clients.edit(client.id).__enter__(),
-            lambda: storage.clients.issue_secret(client.id),
-            lambda: storage.clients.delete(client.id),
+            *(clients.read, clients.issue_secret, clients.delete),
+            lambda client_id: clients.edit(client_id).__enter__(),
         ):
             with (
                 subtests.test(path.read_text()),
-                pytest.raises(DamagedRecord, match=f"^clients/{client.id}.json is damaged"),
+                pytest.raises(errors.DamagedRecord, match=f"^clients/{client.id}.json is damaged"),
             ):
-                act()
-        assert storage.clients.read(other.id) == other
+                act(client.id)
+        assert clients.read(other.id) == other
 
 
-# ---------------------------------------------------------------------------------------------
-# Entries of names and email addresses
-# ---------------------------------------------------------------------------------------------
+# -- Entries of names and email addresses --------------------------------------------------------
 
 
 def test_stale_index_entry_finds_nobody_and_blocks_nothing(storage, bob, data, subtests):
@@ -308,16 +257,6 @@ def test_longest_names_are_stored_and_found(storage, ada):
         assert storage.users.find_by_login(letter * 30) == renamed
 
 
-def test_text_that_is_no_name_makes_no_path(storage, ada, subtests):
-    for text in (
-        *(".", "..", "../users/1.json", "a/b", "/", "/etc/passwd", "names/ada", "ada/", "ada/."),
-        *("\x00", "ada\x00", "\ud800", "\ud800@example.org", "a" * 121, "é" * 61, "a" * 100_000),
-        "．．／ｕｓｅｒｓ",  # dots and slashes once it is folded
-    ):
-        with subtests.test(ascii(text[:20])):
-            assert storage.users.find_by_login(text) is None
-
-
 def test_missing_folder_is_not_a_missing_record(storage, data, subtests):
     for folder, look_up in {
         "users": lambda: storage.users.read(7),
@@ -331,7 +270,7 @@ def test_missing_folder_is_not_a_missing_record(storage, data, subtests):
         (data / folder).rename(data / "away")
         with (
             subtests.test(folder),
-            pytest.raises(StorageFailed, match=f"the disk refused at {data}/{folder}"),
+            pytest.raises(errors.StorageFailed, match=f"the disk refused at {data}/{folder}"),
         ):
             look_up()
         (data / "away").rename(data / folder)
@@ -339,7 +278,7 @@ def test_missing_folder_is_not_a_missing_record(storage, data, subtests):
 
 def test_save_drops_grants_of_deleted_clients_only(storage, ada, client, data):
     grants = dict.fromkeys((client.id, "../users/1", "0" * 24), GRANT)
-    change_file(data / "users/1.json", grants=grants)
+    hand_edit(grants=grants)(data / "users/1.json")
     (data / f"clients/{client.id}.json").write_text("{")
     edit(storage, ada.id, bio="Saved")
     assert list(storage.users.read(ada.id).grants) == [client.id]
@@ -362,33 +301,29 @@ def test_damaged_game_keeps_its_origin(storage, data):
     path = data / f"clients/{first.id}.json"
     original = path.read_text()
     path.write_text("{")
-    with pytest.raises(OriginTaken):
+    with pytest.raises(errors.OriginTaken):
         storage.clients.register("Chess", [], None, **game)
     assert storage.clients.games(listed=True) == []
     path.write_text(original)
-    change_file(path, game_url="https://")
+    hand_edit(game_url="https://")(path)
     second, _ = storage.clients.register("Chess", [], None, **game)
     assert second.id in [each.id for each in storage.clients.games(listed=True)]
 
 
-# ---------------------------------------------------------------------------------------------
-# Installations that cannot be used
-# ---------------------------------------------------------------------------------------------
+# -- Installations that cannot be used -----------------------------------------------------------
 
 
 def test_installation_without_its_users_folder_is_not_opened(open_installation, data):
     """With an empty users folder `check` would remove every index entry and picture."""
     ada = open_installation().users.register("Ada", "ada@example.org", "")
     (data / "users").rename(data / "lost")
-    with pytest.raises(BadInstallation, match="users is missing.*put it back"):
+    with pytest.raises(errors.BadInstallation, match="users is missing.*put it back"):
         open_installation()
     (data / "lost").rename(data / "users")
     assert open_installation().users.find_by_login("ada") == ada
 
 
-def test_no_installation_is_made_beside_pictures_of_players(
-    storage, ada, backend, data, pictures, tmp_path
-):
+def test_no_installation_is_made_beside_pictures(storage, ada, backend, pictures, tmp_path):
     """The disk with the records may not be mounted."""
     storage.pictures.save(ada.id, PICTURE)
     for size in PICTURE_SIZES:
@@ -396,7 +331,7 @@ def test_no_installation_is_made_beside_pictures_of_players(
         shutil.copytree(pictures / size, other / size)
         folders = str(other / "data"), str(other)
         before = sorted(other.rglob("*"))
-        with pytest.raises(BadInstallation, match=f"mount its disk, or move {other} away"):
+        with pytest.raises(errors.BadInstallation, match=f"mount its disk, or move {other} away"):
             backend.open(*folders)
         assert sorted(other.rglob("*")) == before
         (other / size).rename(tmp_path / f"old {size}")
@@ -437,11 +372,11 @@ def test_unusable_next_user_id_stops_registration(storage, ada, data, left, subt
     before = files_under(data / "users")
     path = data / "next_user_id"
     for content, error, message in (
-        (None, BadInstallation, "next_user_id is missing.*write a number into"),
-        *((each, BadInstallation, "missing or too low") for each in (b"1", b"0", b"-1")),
-        *((each, DamagedRecord, "next_user_id") for each in (b"", b"one", b"1.5", b"\xff")),
-        (b"1" * 5000, DamagedRecord, "next_user_id"),
-        (b"%d" % USER_IDS_END, BadInstallation, "next_user_id is too large"),
+        (None, errors.BadInstallation, "next_user_id is missing.*write a number into"),
+        *((each, errors.BadInstallation, "missing or too low") for each in (b"1", b"0", b"-1")),
+        *((each, errors.DamagedRecord, "next_user_id") for each in (b"", b"one", b"1.5", b"\xff")),
+        (b"1" * 5000, errors.DamagedRecord, "next_user_id"),
+        (b"%d" % USER_IDS_END, errors.BadInstallation, "next_user_id is too large"),
     ):
         path.unlink(missing_ok=True)
         if content is not None:
@@ -462,14 +397,14 @@ def test_unknown_layout_stops_the_start(storage, open_installation, data, subtes
         **dict.fromkeys(others, "no version number"),
     }.items():
         (data / "format").write_bytes(content)
-        with subtests.test(content), pytest.raises(BadInstallation, match=message):
+        with subtests.test(content), pytest.raises(errors.BadInstallation, match=message):
             open_installation()
 
 
 def test_key_file_without_a_key_stops_the_start(storage, open_installation, data):
     for content in (b"", b"\n", b" \n\t\n"):
         (data / "secret_key").write_bytes(content)
-        with pytest.raises(BadInstallation, match="has no key"):
+        with pytest.raises(errors.BadInstallation, match="has no key"):
             open_installation()
         assert (data / "secret_key").read_bytes() == content
 
@@ -477,7 +412,7 @@ def test_key_file_without_a_key_stops_the_start(storage, open_installation, data
 def test_folders_that_cannot_be_made_raise_storage_failed(tmp_path):
     (tmp_path / "file").write_text("")
     for folders in (("file", "pfp"), ("file/below", "pfp"), ("instance", "file")):
-        with pytest.raises(StorageFailed):
+        with pytest.raises(errors.StorageFailed):
             open_storage(*(str(tmp_path / folder) for folder in folders))
 
 
@@ -489,39 +424,30 @@ def test_edited_or_missing_key_file_counts_within_a_second(storage, data):
     time.sleep(contract.KEYS_CACHED)
     assert storage.keys.current() == (first, b"another-key")
     path.rename(data / "elsewhere")
-    with pytest.raises(StorageFailed):  # at once
+    with pytest.raises(errors.StorageFailed):  # at once
         storage.check_health()
     time.sleep(contract.KEYS_CACHED)
-    with pytest.raises(StorageFailed):
+    with pytest.raises(errors.StorageFailed):
         storage.keys.current()
     (data / "elsewhere").rename(path)
     assert storage.keys.current() == (first, b"another-key")
 
 
-# ---------------------------------------------------------------------------------------------
-# Authorization codes
-# ---------------------------------------------------------------------------------------------
+# -- Authorization codes -------------------------------------------------------------------------
 
 
-def test_damaged_code_is_unknown(storage, data):
-    """Codes are not synced: a power cut may leave anything of them."""
-    for content in (b"", b"\x00" * 300, b"{", b"[]"):
-        code = str(content)
+def test_damaged_code_or_one_of_an_earlier_boot_is_unknown(storage, data):
+    """Codes are not synced: a power cut may leave anything of them, and restore a spent one."""
+    contents = put(b""), put(b"\x00" * 300), put(b"{"), put(b"[]")
+    for number, damage in enumerate((*contents, hand_edit(boot_id="an earlier one"))):
+        code = f"code {number}"
         storage.codes.add(code, CODE)
-        next((data / "codes").glob(f"*/{sha256(code)}.json")).write_bytes(content)
-        with pytest.raises(NoSuchCode):
+        damage(next((data / "codes").glob(f"*/{sha256(code)}.json")))
+        with pytest.raises(errors.NoSuchCode):
             storage.codes.read(code)
         storage.codes.spend(code)
-        with pytest.raises(NoSuchCode):
+        with pytest.raises(errors.NoSuchCode):
             storage.codes.read(code)
-
-
-def test_code_from_an_earlier_boot_is_unknown(storage, data):
-    """A power cut can restore what was spent just before it."""
-    storage.codes.add("a code", CODE)
-    change_file(code_files(data)[0], boot_id="an earlier one")
-    with pytest.raises(NoSuchCode):
-        storage.codes.read("a code")
 
 
 def test_codes_are_removed_after_two_windows(storage, data, clock):
@@ -533,14 +459,14 @@ def test_codes_are_removed_after_two_windows(storage, data, clock):
     clock.shift(codes.WINDOW)
     storage.codes.add("next", CODE)
     assert storage.codes.read("live").grant_id == CODE.grant_id
-    with pytest.raises(CodeSpent):
+    with pytest.raises(errors.CodeSpent):
         storage.codes.spend("spent")
     storage.codes.spend("live")
     clock.shift(1)
     storage.codes.add("new", CODE)
     assert {path.stem for path in code_files(data)} == {sha256("next"), sha256("new")}
     for code in ("live", "spent"):
-        with pytest.raises(NoSuchCode):
+        with pytest.raises(errors.NoSuchCode):
             storage.codes.read(code)
 
 
@@ -550,13 +476,11 @@ def test_code_outlives_a_clock_set_back_by_a_window(storage, clock):
     clock.shift(-codes.WINDOW)
     storage.codes.add("another", CODE)
     storage.codes.spend("a code")
-    with pytest.raises(CodeSpent):
+    with pytest.raises(errors.CodeSpent):
         storage.codes.read("a code")
 
 
-# ---------------------------------------------------------------------------------------------
-# Attempts and audit
-# ---------------------------------------------------------------------------------------------
+# -- Attempts and audit --------------------------------------------------------------------------
 
 
 def test_refused_attempt_makes_no_file(storage, data, clock):
@@ -565,7 +489,7 @@ def test_refused_attempt_makes_no_file(storage, data, clock):
     before = set((data / "attempts").rglob("*"))
     for seconds in (0, ATTEMPTS_WINDOW):
         clock.shift(seconds)
-        with pytest.raises(TooManyAttempts):
+        with pytest.raises(errors.TooManyAttempts):
             storage.attempts.count("password", "ada", limit=1)
     assert set((data / "attempts").rglob("*")) == before
 
@@ -676,5 +600,126 @@ def test_attempts_of_racing_processes_are_counted_exactly(storage, folders):
     for each in racing:
         each.join()
     storage.attempts.require_left("password", "ada", limit=801)
-    with pytest.raises(TooManyAttempts):
+    with pytest.raises(errors.TooManyAttempts):
         storage.attempts.require_left("password", "ada", limit=800)
+
+
+# -- adding a user: the new id is synced without a lock ------------------------------------------
+
+
+@pytest.fixture
+def while_adding(storage, monkeypatch) -> Callable[..., User]:
+    """A function that adds Ada, and calls another one before it writes her record."""
+
+    def add(happens: Callable[[], object], **options: object) -> User:
+        sync = disk.sync_folder
+
+        def sync_and(path: str) -> None:
+            sync(path)
+            monkeypatch.setattr(disk, "sync_folder", sync)
+            happens()
+
+        monkeypatch.setattr(disk, "sync_folder", sync_and)
+        return storage.users.register("Ada", "ada@example.org", "", **options)
+
+    yield add
+    assert list(storage.verify()) == []
+
+
+@pytest.fixture
+def add_bob(storage) -> Callable[..., User]:
+    def add_bob(name: str = "Bob", email: str = "bob@example.org", **options: object) -> User:
+        return storage.users.register(name, email, "", **options)
+
+    return add_bob
+
+
+def test_sign_up_does_not_wait_for_the_sync_of_another(storage, while_adding, add_bob):
+    ada = while_adding(add_bob)
+    assert (ada.id, storage.users.find_by_login("bob").id) == (1, 2)
+    assert storage.users.ids() == [1, 2]
+
+
+def test_sign_up_with_what_was_taken_meanwhile_is_refused(storage, while_adding, add_bob, subtests):
+    invite = storage.invites.issue(1)
+    imported = User(1, "Bob", "bob@example.org", "")
+    for happens, options, error in (
+        (lambda: storage.users.insert(imported), {}, IdTaken),
+        (lambda: add_bob(name="ADA"), {}, NameTaken),
+        (lambda: add_bob(email="ADA@example.org"), {}, EmailTaken),
+        (lambda: add_bob(invite=invite), {"invite": invite}, InviteSpent),
+    ):
+        with subtests.test(error.__name__):
+            with pytest.raises(error):
+                while_adding(happens, **options)
+            [other] = map(storage.users.read, storage.users.ids())
+            storage.users.delete(other.id)
+            free_name(storage, other.name)
+
+
+def test_link_of_the_first_account_makes_one_account(storage, while_adding, add_bob):
+    def add_another() -> None:
+        with pytest.raises(InviteSpent):
+            add_bob(first=True)
+
+    assert while_adding(add_another, first=True).id == 1
+    assert storage.users.ids() == [1]
+
+
+# -- the command `rotate-key`, and racing rotations ----------------------------------------------
+
+
+def test_rotate_key_explains_what_stays_valid_and_what_ends(tmp_path):
+    installation = Installation(tmp_path)
+    [first] = installation.open().keys.current()
+    printed = installation.output("rotate-key")
+    assert printed == (
+        "A new key signs. What the key before signed goes on until the next rotation.\n"
+    )
+    kept, second = installation.open().keys.current()
+    assert kept == first
+    printed = installation.output("rotate-key", "--drop-old")
+    assert printed == (
+        "A new key signs. Everything signed before has ended: everyone signs in again.\n"
+    )
+    [key] = installation.open().keys.current()
+    assert key not in (first, second)
+    kept, dropped = map(describe_audit_line, installation.open().audit.read())
+    assert kept.endswith("  the command: key rotate")
+    assert dropped.endswith("  the command: key drop-old")
+
+
+def test_keys_are_not_rotated_without_an_audit_line(storage, faults):
+    before = storage.keys.current()
+    faults.refuse_saves("audit")
+    with pytest.raises(StorageFailed):
+        rotate_keys(Authority(storage, COMMAND), drop_old=True)
+    assert storage.keys.current() == before
+
+
+def test_concurrent_rotations_keep_both_keys(storage, monkeypatch):
+    new_keys = iter(("first", "second"))
+    started, resume = threading.Event(), threading.Event()
+
+    def new_key() -> str:
+        started.set()
+        resume.wait(PATIENCE)
+        return next(new_keys)
+
+    monkeypatch.setattr(key_files, "new_key", new_key)
+    first, second = (threading.Thread(target=storage.keys.rotate, args=(False,)) for _ in range(2))
+    first.start()
+    started.wait(PATIENCE)
+    second.start()
+    wait_until(lambda: not second.is_alive() or is_waiting_for_a_lock())
+    resume.set()
+    first.join()
+    second.join()
+    assert storage.keys.current() == (b"first", b"second")
+
+
+def test_first_start_after_a_rotation_keeps_the_keys(storage):
+    storage.keys.rotate(drop_old=False)
+    keys = storage.keys.current()
+    storage.keys.make()  # as a first start that found no file just before the rotation
+    assert storage.keys.current() == keys

@@ -118,7 +118,6 @@ class Site:
 
 @pytest.fixture
 def site(app, adas_browser, ada, bob) -> Site:
-    """The installation of this test."""
     return Site(app, adas_browser, ada, bob)
 
 

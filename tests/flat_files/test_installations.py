@@ -38,7 +38,6 @@ def facts(here) -> dict:
 
 
 def check_records(store: Storage, facts: dict) -> None:
-    """Check what an installation and its backup have."""
     users = {each: store.users.read(each) for each in store.users.ids()}
     assert [user.name for user in users.values()] == ["Ada", "Bobby", "Cleo", "Émile"]
     assert users[ADA].mod_level == ADMINISTRATOR

@@ -1,9 +1,10 @@
 """Fixtures of the tests that are about PostgreSQL."""
 
+import functools
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
+from databases import query
 
 
 @pytest.fixture
@@ -20,12 +21,6 @@ def database_url(backend, folders) -> str:
 
 
 @pytest.fixture
-def run(database_url) -> Iterator[Callable[..., list[tuple]]]:
+def run(database_url) -> Callable[..., list[tuple]]:
     """A function that runs a statement behind the server's back, and returns the rows."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-
-        def run(statement: str, *values: object) -> list[tuple]:
-            cursor = connection.execute(statement, values or None)
-            return cursor.fetchall() if cursor.description else []
-
-        yield run
+    return functools.partial(query, database_url)

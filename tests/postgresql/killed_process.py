@@ -70,7 +70,6 @@ def run_killed(url: str, operation: str, arguments: list, number: int, runs: boo
 
 
 def main() -> None:
-    """Answer requests until the end of standard input."""
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()

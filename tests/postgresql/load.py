@@ -53,7 +53,6 @@ class Load:
         self._numbers = itertools.count(1)
 
     def _add_player(self, name: str) -> tuple[int, str]:
-        """Add a player; return the id and the cookie of a session."""
         server = self.servers[0]
         return server.add_user(name)["id"], server.start_session(name)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
+from databases import query
 from postgresql_cluster import USER, Cluster
 from programs import free_port
 from waiting import PATIENCE, wait_until
@@ -106,10 +106,7 @@ class Pair:
         return self.query("SELECT sync_state FROM pg_stat_replication") == [(state,)]
 
     def query(self, statement: str, database: str = "postgres") -> list[tuple]:
-        """Run a statement on the primary, and return its rows."""
-        with psycopg.connect(self.primary.url(database), autocommit=True) as connection:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
+        return query(self.primary.url(database), statement)
 
     @property
     def url(self) -> str:
@@ -126,11 +123,9 @@ class Pair:
         self.primary.process.wait(PATIENCE)
 
     def promote(self) -> None:
-        """Make the standby the primary."""
         self.standby.run("pg_ctl", "-D", str(self.standby.data), "-w", "promote")
 
     def stop(self) -> None:
-        """Stop what runs."""
         for each in (self.standby, self.primary):
             if each.process and each.process.poll() is None:
                 each.stop()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from databases import query
 from postgresql_cluster import USER, Cluster, accepts_connections, find_program, server_command
 from programs import free_port
 from waiting import wait_until
@@ -18,6 +19,7 @@ from model.errors import SaveUnconfirmed
 from storage.postgresql import advice
 
 pytestmark = pytest.mark.postgresql
+READ_ONLY = "options=-c%20default_transaction_read_only%3Don"
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +29,8 @@ def cluster(databases) -> Cluster:
 
 
 def run(cluster: Cluster, *statements: str) -> list[tuple]:
-    """Run statements in a new session; return the rows of the last."""
-    with psycopg.connect(cluster.url(), autocommit=True) as connection:
-        for each in statements:
-            cursor = connection.execute(each)
-        return cursor.fetchall() if cursor.description else []
+    """Run statements; return the rows of the last."""
+    return [query(cluster.url(), each) for each in statements][-1]
 
 
 @contextlib.contextmanager
@@ -115,18 +114,15 @@ def test_a_clock_that_differs_is_named(cluster, clock, difference, direction):
 @pytest.mark.parametrize(
     "address, problem",
     [
-        ("127.0.0.1:{closed}/postgres", "the database does not answer: Connection refused"),
-        (
-            "127.0.0.1:{port}/postgres?options=-c%20default_transaction_read_only%3Don",
-            "the database does not answer: session is read-only",
-        ),
-        ("127.0.0.1:{port}/postgres?x=1", "IDENTITY_STORAGE is no URL of a database"),
+        ("{closed}/postgres", "the database does not answer: Connection refused"),
+        ("{port}/postgres?" + READ_ONLY, "the database does not answer: session is read-only"),
+        ("{port}/postgres?x=1", "IDENTITY_STORAGE is no URL of a database"),
     ],
     ids=["closed port", "read-only", "unknown option"],
 )
 def test_an_unusable_address_is_named_without_its_password(cluster, address, problem):
     address = address.format(port=cluster.port, closed=free_port())
-    [found] = advice.check_database(f"postgresql://postgres:S3cret%40@{address}")
+    [found] = advice.check_database(f"postgresql://postgres:S3cret%40@127.0.0.1:{address}")
     assert found.problem == problem
     assert "S3cret" not in str(found)
 
@@ -138,22 +134,13 @@ def pooler(cluster: Cluster, mode: str) -> Iterator[str]:
     folder.mkdir()
     if os.geteuid() == 0:
         shutil.chown(folder, USER)
-    settings = {
-        "listen_addr": "127.0.0.1",
-        "listen_port": port,
-        "auth_type": "any",
-        "pool_mode": mode,
-        "unix_socket_dir": "",
-        "logfile": folder / "log",
-    }
+    settings = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": ""}
+    settings |= {"auth_type": "any", "pool_mode": mode, "logfile": folder / "log"}
     lines = [f"* = host=127.0.0.1 port={cluster.port} user=postgres", "[pgbouncer]"]
     lines += [f"{name} = {value}" for name, value in settings.items()]
     (folder / "ini").write_text("\n".join(["[databases]", *lines, ""]))
-    process = subprocess.Popen(
-        server_command("pgbouncer", str(folder / "ini")),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(server_command("pgbouncer", str(folder / "ini")), **quiet)
     url = f"postgresql://{USER}@127.0.0.1:{port}/postgres"
     try:
         wait_until(lambda: accepts_connections(url))
@@ -174,10 +161,8 @@ def test_a_pooler_that_takes_connections_away_is_named(cluster, mode, is_found):
 def test_save_without_its_standby_is_unconfirmed(cluster, storage, database_url, by):
     """PostgreSQL reports such a COMMIT as successful, with a warning."""
     ada = storage.users.register("Ada", "ada@example.org", "")
-    cancel = (
-        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
-        "WHERE wait_event = 'SyncRep' AND datname = current_database()"
-    )
+    waiting = "wait_event = 'SyncRep' AND datname = current_database()"
+    cancel = f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE {waiting}"
 
     def save() -> None:
         with pytest.raises(SaveUnconfirmed), storage.users.edit(ada.id) as user:

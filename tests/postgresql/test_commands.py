@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from copying import fill, read_all
+from archives import fill, read_all
 from postgresql_cluster import running_cluster
 from test_command import Installation, Server
 from waiting import wait_until
@@ -25,7 +25,6 @@ def url(database_url) -> str:
 
 @pytest.fixture
 def installation(tmp_path, url) -> Installation:
-    """The command on a new installation in a database."""
     installation = Installation(tmp_path)
     installation.environment["IDENTITY_STORAGE"] = url
     return installation
@@ -77,7 +76,6 @@ def test_worker_booted_without_its_database_recovers(tmp_path):
 
 
 def worker_of(server: Server) -> int:
-    """Return the process id of the only worker."""
     pid = server.process.pid
     [worker] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(worker)

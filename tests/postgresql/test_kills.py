@@ -1,5 +1,6 @@
 """Kill -9 of a server at every statement of each operation that changes more than one thing."""
 
+import functools
 import itertools
 import json
 import signal
@@ -60,7 +61,6 @@ def is_given_up(store: Storage, name: str) -> bool:
 
 
 def prepare(operation: str, store: Storage) -> Attempt:
-    """Return fresh arguments for an operation."""
     number = next(numbers)
     name, new = f"player{number}x", f"new{number}x"
     if operation == "add user":
@@ -82,19 +82,14 @@ def prepare(operation: str, store: Storage) -> Attempt:
     client, _ = clients.register(name, [], user.id)
     app_acts.save_cover(Authority(store, COMMAND), client.id, dict.fromkeys(COVER_SIZES, b"old"))
     old_cover = cover_of(store, client.id)
-    email = f"{new}@example.org"
+    email, old = f"{new}@example.org", user.pfp_timestamp
+    given_up = functools.partial(is_given_up, store, name)
     return {
-        "rename": Attempt(
-            [user.id, new], lambda: is_given_up(store, name) and bool(users.find_by_login(new))
-        ),
+        "rename": Attempt([user.id, new], lambda: given_up() and bool(users.find_by_login(new))),
         "change email": Attempt([user.id, email], lambda: bool(users.find_by_login(email))),
-        "delete": Attempt(
-            [user.id], lambda: is_given_up(store, name) and user.id not in users.ids()
-        ),
+        "delete": Attempt([user.id], lambda: given_up() and user.id not in users.ids()),
         "demote": Attempt([user.id], lambda: users.read(user.id).mod_level == PLAYER),
-        "save picture": Attempt(
-            [user.id], lambda: users.read(user.id).pfp_timestamp != user.pfp_timestamp
-        ),
+        "save picture": Attempt([user.id], lambda: users.read(user.id).pfp_timestamp != old),
         "add client": Attempt([new, user.id], lambda: len(clients.of_owner(user.id)) == 2),
         "save cover": Attempt([client.id], lambda: cover_of(store, client.id) != old_cover),
         "delete client": Attempt([client.id], lambda: client.id not in clients.ids()),

@@ -35,7 +35,6 @@ time.time, time.time_ns = lambda: now() - behind, lambda: now_ns() - behind * 10
 
 @pytest.fixture(scope="module")
 def url(databases) -> Iterator[str]:
-    """The URL of a database of its own."""
     with databases.lend() as backend:
         yield backend.setting("two machines")
 
@@ -94,25 +93,21 @@ class Player:
             user.grants[client.id] = Grant(f"grant of {name}", ["userinfo"], user.created)
 
     def new_code(self, server: RunningServer) -> str:
-        """Return an authorization code from this server."""
         asked = {"response_type": "code", "client_id": self.client["client_id"]}
         path = f"/oauth/authorize?{urlencode(asked)}"
         answer = send(server, "GET", path, cookies=self.cookies)
         return parse_qs(urlsplit(answer.headers["Location"]).query)["code"][0]
 
     def exchange(self, server: RunningServer, code: str) -> requests.Response:
-        """Exchange a code at this server."""
         return server.exchange_code(code, **self.client)
 
     def is_signed_in(self, server: RunningServer) -> bool:
-        """Return whether this server shows the account page."""
         return send(server, "GET", "/account", cookies=self.cookies).status_code == 200
 
 
 @pytest.fixture
 def player(request, servers, store) -> Player:
-    """A player of this test."""
-    return Player(servers, store, request.node.name[5:25].replace("_", "").lower())
+    return Player(servers, store, re.sub(r"\W|_", "", request.node.name)[-20:].lower())
 
 
 def test_racing_exchanges_at_both_servers_have_one_winner(player, servers):
@@ -152,21 +147,17 @@ def test_sign_out_holds_at_the_other_server(player, servers):
     assert not player.is_signed_in(other)
 
 
-def test_suspension_holds_at_the_other_server(player, servers):
+@pytest.mark.parametrize("act", ["suspend", "withdraw"])
+def test_suspension_or_withdrawn_consent_holds_at_the_other_server(player, servers, act):
     one, other = servers
     code, token = player.new_code(one), player.exchange(one, player.new_code(one)).json()
-    one.command_output("user", "suspend", player.name)
-    assert not player.is_signed_in(other)
-    assert other.whois(token["access_token"]).status_code == 401
-    assert player.exchange(other, code).status_code == 400
-
-
-def test_withdrawn_consent_holds_at_the_other_server(player, servers):
-    one, other = servers
-    code, token = player.new_code(one), player.exchange(one, player.new_code(one)).json()
-    form = {"client_id": player.client["client_id"]}
-    answer = send(one, "POST", "/account/apps/withdraw", data=form, cookies=player.cookies)
-    assert answer.status_code == 303
+    if act == "suspend":
+        one.command_output("user", "suspend", player.name)
+        assert not player.is_signed_in(other)
+    else:
+        form = {"client_id": player.client["client_id"]}
+        answer = send(one, "POST", "/account/apps/withdraw", data=form, cookies=player.cookies)
+        assert answer.status_code == 303
     assert other.whois(token["access_token"]).status_code == 401
     assert player.exchange(other, code).status_code == 400
 

@@ -6,9 +6,8 @@ import sys
 import threading
 
 import pytest
-from archives import Site, read_archived
+from archives import ADA, BOB, CLEO, DORA, LARGEST, Site, fill, read_archived
 from cached_pictures import generate_picture
-from copying import ADA, BOB, CLEO, DORA, LARGEST, fill
 from waiting import wait_until
 
 from identity.site.settings import ROOT
@@ -97,9 +96,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("damage, report", LEFT_OUT.items())
-def test_what_a_restore_would_refuse_is_left_out_and_named(
-    storage, chess, run, tmp_path, damage, report
-):
+def test_what_a_restore_would_refuse_is_left_out(storage, chess, run, tmp_path, damage, report):
     run(damage)
     reports, archive = [], tmp_path / "archive"
     players = backup(storage, str(archive), "command", report=reports.append)

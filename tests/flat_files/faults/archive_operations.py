@@ -19,7 +19,6 @@ RESTORE, COPY, BACKUP = "restore", "copy", "backup"
 
 
 def archive_path(storage: Storage) -> Path:
-    """Return the path for a backup of this installation."""
     return Path(storage.layout.data_dir).with_name("archive.tar.gz")
 
 

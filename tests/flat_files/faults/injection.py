@@ -21,18 +21,8 @@ from saves import Installation, make_repeatable
 
 # System calls that change files, and those they need. Regular expressions, because some machines
 # have only the newer calls, such as renameat for rename.
-CALLS = {
-    "open": "^open",
-    "write": "^write",
-    "fsync": "^fsync",
-    "syncfs": "^syncfs",
-    "rename": "^rename",
-    "link": "^link",
-    "symlink": "^symlink",
-    "unlink": "^unlink",
-    "mkdir": "^mkdir",
-    "chmod": "chmod",
-}
+NAMES = ("open", "write", "fsync", "syncfs", "rename", "link", "symlink", "unlink", "mkdir")
+CALLS = {each: f"^{each}" for each in NAMES} | {"chmod": "chmod"}
 # Other calls that change files; they are traced without faults.
 OTHER_CHANGES = "^(rmdir|ftruncate|sendfile|copy_file_range)$"
 TRACED = [f"/{names}" for names in [*CALLS.values(), OTHER_CHANGES]]

@@ -42,7 +42,6 @@ class Disk:
         subprocess.run(["mount", "-o", options, self.image, self.folder], check=True)
 
     def cut_power(self) -> None:
-        """Stop the file system at once."""
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             check_disk_is_ours(descriptor, self.image)

@@ -172,7 +172,6 @@ def count_done(current: dict, known: dict, changes: dict) -> int:
 
 
 def logins_in(facts: dict) -> list[set[str]]:
-    """Return the names and the email addresses of the players."""
     players = {each: facts[each] for each in facts if each.startswith("player ")}
     names = {each.removeprefix("player ") for each in players}
     return [names, {each["email"] for each in players.values()}]

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from archive_operations import BACKUP, COPY, RESTORE, archive_path, do_backup, do_copy, do_restore
-from archives import read_archive
+from archives import read_all, read_archive
 from child import DONE, KILLED, UNCONFIRMED, Child
-from copying import read_all
 from disks import MOUNTS, STRACE
 from injection import (
     ERRORS,
@@ -72,7 +71,6 @@ def child(prepared) -> Iterator[Child]:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory) -> Installation:
-    """An installation without users."""
     installation = Installation(tmp_path_factory.mktemp("nothing"))
     installation.open()
     return installation
@@ -139,10 +137,8 @@ def test_interrupted_restore_is_atomic_and_repeatable(injector, players, fault):
 
 
 @MOUNTS
-def test_restore_after_a_power_cut_is_complete_or_repeatable(
-    child, empty, players, power, tmp_path, pytestconfig
-):
-    """The first cut is after the end, and the others at random moments before it."""
+def test_restore_survives_a_power_cut(child, empty, players, power, tmp_path, pytestconfig):
+    """It is complete or repeatable. The first cut is after its end, the others at random before."""
     seed, duration, codes = pytestconfig.option.faults_seed, 0, []
     rng = random.Random(seed)
     for number in range(12 if pytestconfig.option.all_faults else 3):
@@ -184,9 +180,7 @@ def test_copy_with_a_fault_is_all_or_nothing_and_repeatable(injector, prepared, 
 
 
 @each_fault
-def test_backup_with_a_fault_leaves_no_archive_or_a_whole_one(
-    injector, empty, players, fault, monkeypatch
-):
+def test_backup_with_a_fault_leaves_none_or_a_whole(injector, empty, players, fault, monkeypatch):
     def check(result: FaultResult) -> None:
         installation, storage = result.installation, result.installation.open()
         archive = archive_path(storage)

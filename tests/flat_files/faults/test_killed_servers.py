@@ -93,7 +93,6 @@ def server(request, tmp_path, monkeypatch) -> Iterator[RunningServer]:
 
 
 def link(client: Client) -> str:
-    """Return the path of an authorization request."""
     return f"/oauth/authorize?{urlencode({'response_type': 'code', 'client_id': client.id})}"
 
 

@@ -68,9 +68,7 @@ DUPLICATES: dict[str, Callable[[Load], None]] = {
 }
 
 
-class LoadContract:
-    """A load is visible as a whole when it ends."""
-
+class TestLoad:
     def test_load_adds_everything_with_its_indexes(self, storage):
         with storage.load() as load:
             fill(load)
@@ -93,9 +91,11 @@ class LoadContract:
             assert (store.users.by_name(""), store.users.newest(9)) == ([], [])
         with storage.load() as load:
             fill(load)
+            load.keys = (b"older", b"newer")  # of another installation
         for store in (*stores, open_installation()):
             assert ids_of(store.users.by_name("")) == [ADA, 9]
             assert ids_of(store.users.newest(9)) == [9, ADA]
+            assert store.keys.current() == (b"older", b"newer")
 
     def test_snapshot_reads_what_a_load_added(self, storage):
         with storage.load() as load:
@@ -128,21 +128,6 @@ class LoadContract:
         assert not set(storage.keys.current()) & set(old)
         acts = [line["act"] for line in storage.audit.read()]
         assert acts == ["user suspend", "invite", "restore"]
-
-    def test_load_can_have_the_keys_of_another_installation(self, storage):
-        with storage.load() as load:
-            fill(load)
-            load.keys = (b"older", b"newer")
-        assert storage.keys.current() == (b"older", b"newer")
-
-    def test_load_has_invitations(self, storage):
-        issued = storage.invites.issue(1)
-        with storage.snapshot() as snapshot:
-            [invite] = snapshot.records(INVITES)
-            assert invite.secret == sha256(issued)
-        with storage.load() as load:
-            fill(load)
-        assert storage.invites.find_unused(INVITE)
 
     def test_ids_reserved_before_a_load_are_not_given(self, storage):
         storage.users.reserve_ids(500)

@@ -1,19 +1,19 @@
-"""Clients of the OAuth grant."""
+"""Clients of the OAuth grant, their authorization codes, and those of devices."""
 
+import dataclasses
+import functools
 import hashlib
 
 import pytest
 
 from model import client_rules
-from model.errors import InvalidField, NoSuchClient
-from model.records import Client
+from model.errors import CodeSpent, InvalidField, NoSuchClient, NoSuchCode
+from model.records import AuthorizationCode, Client, DeviceRequest, now_ms
 
-from .base import Contract
+from .base import together
 
 
-class ClientsContract(Contract):
-    """A client is public or confidential, and stays so."""
-
+class TestClients:
     @pytest.fixture
     def public_client(self, storage) -> Client:
         return storage.clients.register("Go", ["org.example.go:/cb"], None, public=True)[0]
@@ -39,20 +39,6 @@ class ClientsContract(Contract):
                 storage.clients.register(name, uris, None)
             assert refusal.value.field == field
         assert storage.clients.ids() == []
-
-    def test_unknown_client_id_of_any_text_raises(self, storage, client, subtests):
-        for client_id in (
-            *("", "0" * 24, "x", "..", "../users/1", "A" * 24, "a" * 65, "a\n", "\x00" * 24),
-            *("é" * 24, "\ud800"),
-        ):
-            for act in (
-                storage.clients.read,
-                lambda each: storage.clients.edit(each).__enter__(),
-                storage.clients.issue_secret,
-                storage.clients.delete,
-            ):
-                with subtests.test(ascii(client_id)), pytest.raises(NoSuchClient):
-                    act(client_id)
 
     def test_invalid_client_field_saves_nothing(self, storage, client, subtests):
         for field, value, error in (
@@ -97,6 +83,10 @@ class ClientsContract(Contract):
         secret = storage.clients.issue_secret(client.id)
         stored = storage.clients.read(client.id).secret_sha256
         assert stored == hashlib.sha256(secret.encode()).hexdigest() != client.secret_sha256
+        for client_id in ("0" * 24, "\ud800"):
+            for act in (storage.clients.issue_secret, storage.clients.read, storage.clients.delete):
+                with pytest.raises(NoSuchClient):
+                    act(client_id)
 
     def test_public_client_has_no_secret(self, storage, public_client):
         uris = ["http://127.0.0.1/cb"]
@@ -116,3 +106,53 @@ class ClientsContract(Contract):
             with pytest.raises(error), storage.clients.edit(public_client.id) as edited:
                 setattr(edited, field, value)
         assert storage.clients.read(public_client.id) == public_client
+
+
+class TestCodes:
+    def test_code_is_read_until_it_is_spent(self, storage, code_record, device_request, subtests):
+        """Also one of a game, which has no redirect URI. The answer says that one is too old."""
+        replace = dataclasses.replace
+        of_a_game = replace(code_record, redirect_uri=None, code_challenge="x" * 43)
+        old = replace(code_record, issued=now_ms() - 600_000)
+        storage.codes.add("another", code_record)
+        for record in (code_record, of_a_game, old, device_request):
+            code, kind = repr(record), type(record)
+            with subtests.test(code):
+                storage.codes.add(code, record)
+                for _ in range(2):  # reading spends nothing
+                    assert storage.codes.read(code, kind) == record
+                storage.codes.spend(code, kind)
+                for act in (storage.codes.read, storage.codes.spend):
+                    with pytest.raises(CodeSpent) as replay:
+                        act(code, kind)
+                    assert replay.value.record == record
+        assert storage.codes.read("another") == code_record
+
+    def test_code_of_another_type_is_unknown(self, storage, code_record, device_request):
+        """Also after its use: a program that sends the one for the other learns nothing."""
+        storage.codes.add("a code", code_record)
+        storage.codes.add("user code", device_request)
+        others = {"a code": DeviceRequest, "user code": AuthorizationCode}
+        for code, other in others.items():
+            with pytest.raises(NoSuchCode):
+                storage.codes.read(code, other)
+        storage.codes.spend("a code")
+        storage.codes.spend("user code", DeviceRequest)
+        for code, other in others.items():
+            with pytest.raises(NoSuchCode):
+                storage.codes.read(code, other)
+
+    def test_unknown_code_raises(self, storage, code_record, subtests):
+        storage.codes.add("a code", code_record)
+        for code in ("", "unknown", "a code ", "A CODE", "../spent", "\x00", "c" * 9999):
+            for act in (storage.codes.read, storage.codes.spend):
+                with subtests.test(code), pytest.raises(NoSuchCode):
+                    act(code)
+
+    def test_sixteen_racing_threads_spend_a_code_once(self, storage, code_record, device_request):
+        for n, record in enumerate([code_record, device_request] * 5):
+            storage.codes.add(f"code {n}", record)
+            spend = functools.partial(storage.codes.spend, record_type=type(record))
+            results = together(spend, [f"code {n}"] * 16)
+            assert results.count(None) == 1
+            assert sum(isinstance(result, CodeSpent) for result in results) == 15

@@ -1,17 +1,16 @@
-"""Attempts that are counted: at most `limit` of a subject in this window and the previous one."""
+"""Attempts that are counted: at most `limit` of a subject in two windows; and who plays now."""
 
 import pytest
+import time_machine
 from conftest import begin_window
 
 from model.errors import TooManyAttempts
-from storage.contract import ATTEMPTS_WINDOW
+from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT, PLAYING_LISTED
 
-from .base import Contract, together
+from .base import together
 
 
-class AttemptsContract(Contract):
-    """A limit is exact, and ends at the time that the refusal names."""
-
+class TestAttempts:
     @pytest.fixture(autouse=True)
     def start_of_window(self, clock) -> None:
         begin_window(clock)
@@ -28,14 +27,13 @@ class AttemptsContract(Contract):
                 storage.attempts.require_left(*limit)
             assert checked.value.retry_after == refused.retry_after
 
-    def test_kinds_and_subjects_are_counted_separately(self, storage):
-        for kind, subject in (("password", "ada"), ("password", "bob"), ("sign-up", "ada")):
+    def test_kinds_and_subjects_of_any_text_are_counted_separately(self, storage):
+        for kind, subject in (
+            *(("password", "ada"), ("password", "bob"), ("sign-up", "ada")),
+            *(("password", each) for each in ("../..", "", "ada/\x00\n", "ü" * 5000)),
+        ):
             storage.attempts.count(kind, subject, limit=1)
-
-    def test_subject_may_be_any_text(self, storage):
-        for subject in ("../..", "", "ada/\x00\n", "ü" * 5000):
-            storage.attempts.count("password", subject, limit=1)
-            refuse(storage, "password", subject, 1)
+            refuse(storage, kind, subject, 1)
 
     def test_cleared_attempts_do_not_count(self, storage, clock):
         storage.attempts.clear("password", "ada")  # none is counted yet
@@ -111,3 +109,34 @@ def refuse(storage, kind: str, subject: str, *limit: int) -> TooManyAttempts:
     with pytest.raises(TooManyAttempts) as refused:
         storage.attempts.count(kind, subject, *limit)
     return refused.value
+
+
+NOON = 1_800_000_000  # seconds
+
+
+class TestPlaying:
+    def test_players_are_listed_with_the_game_they_named_last(self, storage):
+        with time_machine.travel(NOON, tick=True):
+            for user_id, game in ((1, "a" * 24), (2, None), (1, "b" * 24), (2, None)):
+                storage.playing.note(user_id, game)
+            assert storage.playing.now() == {1: "b" * 24, 2: None}
+
+    def test_players_are_listed_until_their_heartbeats_end(self, storage):
+        with time_machine.travel(NOON, tick=False) as clock:
+            storage.playing.note(1, "a" * 24)
+            clock.shift(PLAYING_KEPT // 2 - 1)
+            storage.playing.note(2, None)
+            assert storage.playing.now() == {1: "a" * 24, 2: None}
+            clock.shift(PLAYING_KEPT // 2 + 2)
+            assert list(storage.playing.now()) in ([2], [])
+            clock.shift(PLAYING_KEPT)
+            assert storage.playing.now() == {}
+            storage.playing.note(3, None)  # the first after a quiet time
+            assert storage.playing.now() == {3: None}
+
+    def test_one_look_reads_a_bounded_number(self, storage):
+        for user_id in range(1, PLAYING_LISTED + 50):
+            storage.playing.note(user_id, None)
+        found = storage.playing.now()
+        assert len(found) == PLAYING_LISTED
+        assert set(found) <= set(range(1, PLAYING_LISTED + 50))

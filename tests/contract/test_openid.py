@@ -1,32 +1,21 @@
-"""Handles, keys of ID tokens, and fields that are stored only where they are set."""
+"""Signing keys, handles, and fields that are stored only where they are set."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from model.errors import DamagedRecord, NotFound
-from model.records import Handle, OpenIdKey, User, now_ms
+from model.errors import DamagedRecord
+from model.records import Handle, User
+from storage import contract
 
-from .base import Contract, free_name, together
+from .base import free_name, together
 
-NEVER = 10**15 - 1  # milliseconds
 # What version 1.0.0 stored of a code.
 CODE_FIELDS = "client_id user_id grant_id scope redirect_uri code_challenge issued"
 
 
-def openid_key(letter: str, **values: int) -> OpenIdKey:
-    times = {"signs_from": 0, "expires": NEVER} | values
-    return OpenIdKey(letter * 43, "a modulus", "a private half", **times)
-
-
-class OpenIdContract(Contract):
-    """A player has one handle for ever; keys of ID tokens expire.
-
-    The fixture `stored` of each backend is a function that returns the JSON texts of a folder or
-    table.
-    """
-
+class TestOpenId:
     def test_handle_is_the_name_if_it_can_be(self, storage, subtests):
         for number, (name, handle) in enumerate(
             {
@@ -80,33 +69,48 @@ class OpenIdContract(Contract):
         assert sorted(handles) == storage.handles.ids()
         assert handles in (["ada", f"player{bob.id}"], [f"player{ada.id}", "ada"])
 
-    def test_expired_key_is_not_found(self, storage):
-        old, new = openid_key("a", expires=now_ms()), openid_key("b")
-        for each in (old, new):
-            storage.openid_keys.add(each)
-        with pytest.raises(NotFound):
-            storage.openid_keys.read(old.id)
-        assert storage.openid_keys.read_from_many([old.id, new.id], repr) == [repr(new)]
-
     def test_client_without_newer_fields_is_stored_as_before(self, storage, client, stored):
-        [before] = stored("clients")
+        [before] = stored.texts("clients")
         values = {"post_logout_redirect_uris": ["https://a.example/"], "only_groups": ["players"]}
         with storage.clients.edit(client.id) as edited:
             for name, value in values.items():
                 setattr(edited, name, value)
-        [text] = stored("clients")
+        [text] = stored.texts("clients")
         assert json.loads(text) == json.loads(before) | values
         assert values.keys().isdisjoint(json.loads(before))
         assert storage.clients.read(client.id) == edited != client
         with storage.clients.edit(client.id) as edited:
             edited.post_logout_redirect_uris, edited.only_groups = [], []
-        assert stored("clients") == [before]
+        assert stored.texts("clients") == [before]
         assert storage.clients.read(client.id) == client
 
     def test_code_without_newer_fields_is_stored_as_before(self, storage, code_record, stored):
         storage.codes.add("a code", code_record)
-        [text] = stored("codes")
+        [text] = stored.texts("codes")
         assert " ".join(json.loads(text)).removesuffix(" boot_id") == CODE_FIELDS
         full = replace(code_record, granted="openid", nonce="a nonce", auth_time=5, amr=["otp"])
         storage.codes.add("another", full)
         assert [storage.codes.read(each) for each in ("a code", "another")] == [code_record, full]
+
+
+class TestKeys:
+    def test_keys_are_read_once_a_second(self, open_installation, monkeypatch):
+        monkeypatch.setattr(contract, "KEYS_CACHED", 1000)
+        keys = open_installation().keys
+        first = keys.current()
+        monkeypatch.setattr(keys, "read", lambda: ())
+        assert keys.current() == first
+
+    def test_rotation_keeps_the_previous_key(self, storage, open_installation):
+        other = open_installation()
+        [first] = other.keys.current()
+        storage.keys.rotate(drop_old=False)
+        kept, second = other.keys.current()
+        assert kept == first != second and min(len(first), len(second)) >= 32
+        storage.keys.rotate(drop_old=False)
+        kept, third = other.keys.current()
+        assert kept == second and third not in (first, second)
+        storage.keys.rotate(drop_old=True)
+        [key] = other.keys.current()
+        assert key not in (first, second, third)
+        assert storage.keys.current() == (key,)

@@ -1,13 +1,13 @@
 """The contract of invitations: how many accounts each makes."""
 
-import threading
-
 import pytest
 
 from model.errors import InviteSpent, NameTaken
 from model.kind import DAY_MS
-from model.records import now_ms, sha256
+from model.records import User, now_ms, sha256
 from model.site_records import Invite
+
+from .base import together
 
 RACERS = 8
 
@@ -16,7 +16,7 @@ def register(storage, name: str, invite: str):
     return storage.users.register(name, "", "", invite=invite)
 
 
-class InvitesContract:
+class TestInvites:
     def test_an_invitation_is_good_for_its_uses(self, storage):
         secret = storage.invites.issue(7, uses=2, note="Friends", flair="first ten", by=7)
         users = [register(storage, name, secret) for name in ("Ada", "Bob")]
@@ -30,25 +30,12 @@ class InvitesContract:
             assert (user.flairs, user.equipped_flair) == (["none", "first ten"], "none")
 
     def test_racing_sign_ups_make_as_many_accounts_as_it_is_for(self, storage):
-        secret, made, refused = storage.invites.issue(7, uses=3), [], []
-        start = threading.Barrier(RACERS)
-
-        def race(number: int) -> None:
-            start.wait()
-            try:
-                made.append(register(storage, f"Racer{number}", secret).id)
-            except InviteSpent:
-                refused.append(number)
-
-        threads = [threading.Thread(target=race, args=[number]) for number in range(RACERS)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        assert (len(made), len(refused)) == (3, RACERS - 3)
-        assert storage.users.ids() == sorted(made)
+        secret = storage.invites.issue(7, uses=3)
+        results = together(lambda n: register(storage, f"Racer{n}", secret), range(RACERS))
+        made = sorted(each.id for each in results if isinstance(each, User))
+        assert (len(made), [type(each) for each in results].count(InviteSpent)) == (3, RACERS - 3)
         [invite] = storage.invites.page("list", "all")
-        assert sorted(invite.used_by) == sorted(made)
+        assert storage.users.ids() == sorted(invite.used_by) == made
 
     def test_deleted_account_gives_no_use_back(self, storage):
         secret = storage.invites.issue(7)
@@ -78,41 +65,32 @@ class InvitesContract:
         assert storage.invites.read(user.invite).used_by == [user.id]
 
     def test_revoked_or_ended_invitation_is_good_no_more(self, storage, subtests):
-        for field in ("revoked", "good_until"):
+        revoked, later = storage.invites.issue(7), now_ms() + DAY_MS
+        with storage.invites.edit(storage.invites.find_unused(revoked).id) as invite:
+            invite.revoked = now_ms()
+        fields = {"secret": sha256("ended"), "good_until": now_ms() - 1}
+        storage.invites.add(Invite("0" * 15 + "-00000000", later, **fields))
+        for field, secret in (("revoked", revoked), ("good_until", "ended")):
             with subtests.test(field):
-                secret = storage.invites.issue(7)
-                if field == "revoked":
-                    with storage.invites.edit(storage.invites.find_unused(secret).id) as invite:
-                        invite.revoked = now_ms()
-                else:
-                    fields = {"secret": sha256("ended"), "good_until": now_ms() - 1}
-                    later = now_ms() + DAY_MS
-                    storage.invites.add(Invite("0" * 15 + "-00000000", later, **fields))
-                    secret = "ended"
                 assert storage.invites.find_unused(secret) is None
                 with pytest.raises(InviteSpent):
                     register(storage, f"Ada {field}", secret)
 
     def test_revocation_during_a_sign_up_waits_or_wins(self, storage):
         """The one that comes first is done first; no use is lost and none is given after it."""
-        secret = storage.invites.issue(7, uses=RACERS)
-        invite_id, start = storage.invites.find_unused(secret).id, threading.Barrier(2)
-        made = []
+        secret, made = storage.invites.issue(7, uses=RACERS), []
+        invite_id = storage.invites.find_unused(secret).id
 
         def sign_up() -> None:
-            start.wait()
-            try:
-                for number in range(RACERS):
-                    made.append(register(storage, f"Racer{number}", secret).id)
-            except InviteSpent:
-                pass
+            for number in range(RACERS):
+                made.append(register(storage, f"Racer{number}", secret).id)
 
-        thread = threading.Thread(target=sign_up)
-        thread.start()
-        start.wait()
-        with storage.invites.edit(invite_id) as invite:
-            invite.revoked = now_ms()
-        thread.join()
+        def revoke() -> None:
+            with storage.invites.edit(invite_id) as invite:
+                invite.revoked = now_ms()
+
+        signed_up, revoked = together(lambda act: act(), (sign_up, revoke))
+        assert revoked is None and isinstance(signed_up, InviteSpent | None)
         with pytest.raises(InviteSpent):
             register(storage, "Late", secret)
         kept = storage.invites.read(invite_id)

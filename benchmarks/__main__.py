@@ -13,6 +13,7 @@ from collections import Counter
 
 from benchmarks.backends import MANY, MOST, PLAYERS, compare_backends
 from benchmarks.load import CONNECTIONS, Result
+from benchmarks.measuring import FIRST_CALLS
 from benchmarks.options import make_parser
 from benchmarks.report import (
     conditions,
@@ -44,10 +45,11 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="benchmark-") as folder,
         contextlib.ExitStack() as running,
     ):
-        run = Run(folder, running)
+        run = Run(folder, running, options.first)
         run.start([options.users] if options.users else populations)
         run.measure(options.rounds, options.seconds)
-    tails = measure_tails([FILES], options.rounds, options.seconds)
+    players = options.users or PLAYERS
+    tails = measure_tails([FILES], options.rounds, options.seconds, players, options.first)
     print_results(run, tails, options.save)
     results = [each for track in run.tracks.values() for each in track.all_results()]
     failures = sum((result.failures for result in results), tails.failures())
@@ -59,6 +61,8 @@ def read_options() -> argparse.Namespace:
     parser = make_parser("python -m benchmarks", __doc__)
     help_text = f"only this number of players; default: {PLAYERS:,} and {MANY:,}"
     parser.add_argument("--users", type=int, metavar="N", help=help_text)
+    help_text = f"requests of most kinds before anything is measured; default: {FIRST_CALLS:,}"
+    parser.add_argument("--first", type=int, default=FIRST_CALLS, metavar="N", help=help_text)
     parser.add_argument("--large", action="store_true", help=f"also {MOST:,} players")
     help_text = "PostgreSQL beside flat files, and with more players"
     parser.add_argument("--storage", choices=["files", "postgresql"], help=help_text)

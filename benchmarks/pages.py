@@ -31,14 +31,13 @@ PLAYED = 5  # games of each of them, lately
 MOST_GROWTH = 1.5  # times the processor time with few players
 MOST = 50  # milliseconds of processor time
 VIEWER, ADMINISTRATOR_ID = 7, 8  # the user ids of those who are signed in
-INVITATIONS = 2000
 
 
 class Site:
     """An installation with games, and players who play now."""
 
     def __init__(
-        self, folder: str, players: int, games: int, log: int, database: str | None
+        self, folder: str, players: int, counts: argparse.Namespace, database: str | None
     ) -> None:
         fill, url = partial(populate, pictures=False), "files"
         if database:
@@ -47,12 +46,11 @@ class Site:
         place = f"{folder}/{players}"
         self.installation = installation = Installation(place, players, fill, show_progress, url)
         self.app, self.store, self.players = installation.app, installation.storage, players
-        self.games = [self._add_game(number) for number in range(games)]
+        self.games = [self._add_game(number) for number in range(counts.games)]
         self.playing = random.Random(players).sample(range(1, players + 1), PLAYING)
         self.cookie = installation.sign_in(VIEWER)
         self.cookies = {"player": self.cookie, "administrator": self._make_administrator()}
-        self.log = log
-        self._fill_desk()
+        self._fill_desk(counts)
 
     def _make_administrator(self) -> str:
         """Return the cookie of an administrator."""
@@ -60,9 +58,9 @@ class Site:
             user.mod_level = ADMINISTRATOR
         return self.installation.sign_in(ADMINISTRATOR_ID)
 
-    def _fill_desk(self) -> None:
+    def _fill_desk(self, counts: argparse.Namespace) -> None:
         """Add what administrators see: invitations, apps that were used, a long log."""
-        for number in range(INVITATIONS):
+        for number in range(counts.invitations):
             self.store.invites.issue(7, uses=1000, note=f"Class {number}", used_by=[*range(1, 500)])
         for number, client_id in enumerate(self.games[:500]):
             with self.store.clients.edit(client_id) as client:
@@ -70,7 +68,7 @@ class Site:
         line = {"time": now_ms(), "act": "user suspend", "by": 1, "user": 2, "days": 7}
         if isinstance(self.store, FlatFiles):  # as lines, not one after the other
             with open(self.store.audit.place, "ab") as log:
-                log.write((json.dumps(line).encode() + b"\n") * self.log)
+                log.write((json.dumps(line).encode() + b"\n") * counts.log)
 
     def _add_game(self, number: int) -> str:
         url = f"https://{new_name()}.example/"
@@ -170,6 +168,7 @@ def main() -> None:
         "players": 100_000,
         "games": 1000,
         "log": 1_000_000,
+        "invitations": 2000,
         "rounds": 15,
     }.items():
         help_text = f"default: {number:,}"
@@ -181,8 +180,8 @@ def main() -> None:
         database = None
         if options.storage == "postgresql":
             database = running.enter_context(running_database(os.sched_getaffinity(0)))
-        counts = (options.few, options.players)
-        sites = [Site(folder, each, options.games, options.log, database) for each in counts]
+        sizes = (options.few, options.players)
+        sites = [Site(folder, each, options, database) for each in sizes]
         targets = compare(sites, options.rounds)
     show_progress("")
     print(targets_table(targets))

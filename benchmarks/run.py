@@ -33,8 +33,8 @@ STARTS = 3  # timed starts of each server
 class Run:
     """The servers of a run, and what is measured on them; `running` stops them."""
 
-    def __init__(self, folder: str, running: contextlib.ExitStack) -> None:
-        self.folder, self.running = folder, running
+    def __init__(self, folder: str, running: contextlib.ExitStack, first_calls: int) -> None:
+        self.folder, self.running, self.first_calls = folder, running, first_calls
         self.players = ""  # of the first installation, for which the targets are
         self.tracks: dict[Name, Track] = {}
         self.servers: dict[tuple[str, str], Server] = {}  # by server name and players
@@ -84,8 +84,9 @@ class Run:
     def _add_track(
         self, name: Name, server: Server, make_requests: Callable, **options: int
     ) -> None:
-        self.tracks[name] = Track(name, server, make_requests, **options)
-        self.tracks[name].warm_up()
+        self.tracks[name] = track = Track(name, server, make_requests, **options)
+        track.first_calls = min(track.first_calls, self.first_calls)
+        track.warm_up()
 
     def measure(self, rounds: int, seconds: float) -> None:
         """Measure all tracks in turn, and then the memory."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from benchmarks.backends import PLAYERS
 from benchmarks.database import create_database, fill_database, running_database
 from benchmarks.load import Apart, Result, percentiles
-from benchmarks.measuring import Name, Track, run_rounds
+from benchmarks.measuring import FIRST_CALLS, Name, Track, run_rounds
 from benchmarks.population import populate, show_progress
 from benchmarks.report import SERVERS, format_table, marked_rate
 from benchmarks.servers import SERVER_CORE, Server, serve_identity
@@ -61,8 +61,10 @@ def mix(make_calls: MakeRequests, make_sign_ins: MakeRequests, count: int) -> li
 class Tails:
     """The measured servers; `running` stops those that are started here."""
 
-    def __init__(self, running: contextlib.ExitStack) -> None:
-        self.running = running
+    def __init__(
+        self, running: contextlib.ExitStack, players: int = PLAYERS, first_calls: int = FIRST_CALLS
+    ) -> None:
+        self.running, self.players, self.first_calls = running, players, first_calls
         self.tracks: list[Track] = []
 
     def add(
@@ -77,6 +79,7 @@ class Tails:
         mixed = functools.partial(mix, make_calls, make_sign_ins)
         for connections, requests in itertools.product(CONNECTIONS, (make_calls, mixed)):
             track = Track(Name(name, CALL, storage), server, requests, connections)
+            track.first_calls = self.first_calls
             track.warm_up()
             self.tracks.append(track)
 
@@ -88,7 +91,7 @@ class Tails:
             url = create_database(database, "tails")
             fill = functools.partial(fill_database, url)
         folder = self.running.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-"))
-        installation = Installation(folder, PLAYERS, fill, show_progress, url)
+        installation = Installation(folder, self.players, fill, show_progress, url)
         calls, sign_ins = (requests_of(installation, each) for each in (CALL, "sign-in"))
         settings = installation.settings | {"PROXIES": "1"}  # each sign-in has its own address
         for name in SERVERS:
@@ -114,10 +117,16 @@ class Tails:
         return sum((each.failures for each in self.results()), unexpected)
 
 
-def measure_tails(storages: list[str], rounds: int, seconds: float) -> Tails:
+def measure_tails(
+    storages: list[str],
+    rounds: int,
+    seconds: float,
+    players: int = PLAYERS,
+    first_calls: int = FIRST_CALLS,
+) -> Tails:
     """Measure both servers on each of the storages."""
     with contextlib.ExitStack() as running:
-        tails = Tails(running)
+        tails = Tails(running, players, first_calls)
         for each in storages:
             tails.add_ourselves(each)
         tails.measure(rounds, seconds)

@@ -1,12 +1,13 @@
 """The command: python -m exercises [NUMBER [--solve]]."""
 
+import contextlib
 import sys
 import textwrap
 
 import click
 
 from exercises.checks import EXERCISES, Exercise
-from exercises.playing import Say, running
+from exercises.playing import Begin, Say, running
 
 
 @click.command()
@@ -42,15 +43,18 @@ def show_list() -> None:
     click.echo("\nTo attack the server without one of these checks: python -m exercises NUMBER")
 
 
-def play_both(chosen: Exercise, say: Say) -> bool:
-    """Attack without the check, then with it; return whether only the first attack succeeds."""
+def play_both(chosen: Exercise, say: Say, whole: Begin | None = None) -> bool:
+    """Attack without the check, then with it; return whether only the first attack succeeds.
+
+    `whole` begins a play on a server with all checks; by default such a server is started.
+    """
     say("== Without the check\n")
-    with running(chosen.removals, say) as play:
-        succeeded = chosen.attack(play)
+    with running(chosen.removals) as begin:
+        succeeded = chosen.attack(begin(say))
     say("The attack succeeds.\n" if succeeded else "The attack fails.\n")
     say("== With the check\n")
-    with running([], say) as play:
-        refused = not chosen.attack(play)
+    with contextlib.nullcontext(whole) if whole else running([]) as begin:
+        refused = not chosen.attack(begin(say))
     say("The attack is refused.\n" if refused else "The attack succeeds.\n")
     return succeeded and refused
 

@@ -1,6 +1,7 @@
 """How an exercise is played: a copy of the server, and visitors whose requests are printed."""
 
 import contextlib
+import functools
 import html
 import json
 import os
@@ -179,18 +180,19 @@ class Visitor:
 
 @dataclass
 class Play:
-    """One server, the people around it, and the means of an attack. `say` prints a line."""
+    """A new community on one server, and the means of an attack. `say` prints a line."""
 
     process: subprocess.Popen
     folder: str
     say: Say
+    settings: dict[str, str] = field(default_factory=dict)
     address: str = ""
     clients: dict[str, Client] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ready = json.loads(self.process.stdout.readline())
-        self.address = ready["address"]
+        ready = json.loads(self._send("new"))
+        self.address, self.settings = ready["address"], ready["settings"]
         self.clients = {key: Client(**each) for key, each in ready["clients"].items()}
         self.game, self.phone, self.trap = self.clients.values()
         for client in self.clients.values():
@@ -203,18 +205,21 @@ class Play:
             replace(self.app, name=name, cookie=cookie) for name, cookie in ready["cookies"].items()
         )
 
+    def _send(self, line: object) -> str:
+        """Send a line to the server; return its response."""
+        print(line, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline()
+
     def later(self, seconds: int) -> None:
         """Let time pass on the server."""
         self.say(f"  ({seconds} seconds later)\n" if seconds > 1 else "  (a second later)\n")
-        print(seconds, file=self.process.stdin, flush=True)
-        self.process.stdout.readline()
+        self._send(seconds)
 
     def command(self, *words: str) -> None:
         """Run a command of the administrator on this server."""
         shown = (self.names.get(each, each) for each in words)
         self.say(f"  $ identity-server {' '.join(shown)}\n")
-        environment = {"IDENTITY_DATA_DIR": f"{self.folder}/instance"}
-        environment |= {"IDENTITY_PICTURE_DIR": f"{self.folder}/pictures"}
+        environment = {f"IDENTITY_{name}": each for name, each in self.settings.items()}
         run = [sys.executable, "-c", "from identity_admin import main; main()", *words]
         subprocess.run(run, cwd=self.folder, env=environment, check=True, capture_output=True)
 
@@ -242,9 +247,12 @@ class Play:
         return self.app.get("/api/oauth/whois", Authorization=f"Bearer {token}")
 
 
+Begin = Callable[[Say], Play]  # begins a play on a running server
+
+
 @contextlib.contextmanager
-def running(removals: list[Removal], say: Say) -> Iterator[Play]:
-    """Run a copy of the server without these checks; yield the play on it."""
+def running(removals: list[Removal]) -> Iterator[Begin]:
+    """Run a copy of the server without these checks; yield a function that begins a play on it."""
     with tempfile.TemporaryDirectory(prefix="exercise-") as folder:
         for name in COPIED:
             ignored = shutil.ignore_patterns("__pycache__", "pfp")
@@ -259,6 +267,6 @@ def running(removals: list[Removal], say: Say) -> Iterator[Play]:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(run, cwd=folder, env=kept, text=True, **pipes) as process:
             try:
-                yield Play(process, folder, say)
+                yield functools.partial(Play, process, folder)
             finally:
                 process.stdin.close()  # it ends the server

@@ -1,10 +1,11 @@
 """The process of one play: python -m exercises.server FOLDER, in a copy of the checkout.
 
-It serves a new community until its standard input ends. The first line that it prints is JSON: its
-address, the clients, and the cookies of the players, who are signed in. Each line that it reads is
-a number of seconds, by which its clock moves.
+It reads lines until its standard input ends, and prints a line for each. After "new" it serves a
+new community, and prints JSON: the address, the settings with the folders, the clients, and the
+cookies of the players, who are signed in. After a number of seconds its clock has moved by them.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -17,6 +18,7 @@ from identity_server import create_app
 from model.records import Session, now_ms
 from storage import Storage
 
+REAL_CLOCK = time.time, time.time_ns
 MALLORY = 2  # her id: she is the second player
 CLIENTS = {
     "game": ("Space Game", ["https://space.example/callback", "https://space.example/forum"], {}),
@@ -53,18 +55,22 @@ def add_community(store: Storage) -> dict[str, dict]:
 
 
 def main() -> None:
-    """Serve a new community in the folder that the command line names."""
-    folder = sys.argv[1]
+    """Serve one new community after the other, in the folder that the command line names."""
     server = make_server("127.0.0.1", 0, None, threaded=True, request_handler=QuietHandler)
     address = f"http://127.0.0.1:{server.port}"
-    folders = {"DATA_DIR": f"{folder}/instance", "PICTURE_DIR": f"{folder}/pictures"}
-    server.app = create_app({**folders, "BASE_URL": address})
-    community = add_community(server.app.extensions["storage"])
     Thread(target=server.serve_forever, daemon=True).start()
-    print(json.dumps({"address": address} | community), flush=True)
+    folders = (f"{sys.argv[1]}/community-{number}" for number in itertools.count(1))
     for line in sys.stdin:
-        advance_clock(int(line))
-        print("done", flush=True)
+        if line == "new\n":
+            time.time, time.time_ns = REAL_CLOCK
+            folder = next(folders)
+            settings = {"DATA_DIR": f"{folder}/instance", "PICTURE_DIR": f"{folder}/pictures"}
+            server.app = create_app({**settings, "BASE_URL": address})
+            community = add_community(server.app.extensions["storage"])
+            print(json.dumps({"address": address, "settings": settings} | community), flush=True)
+        else:
+            advance_clock(int(line))
+            print("done", flush=True)
 
 
 def advance_clock(seconds: int) -> None:

@@ -35,6 +35,9 @@ from storage import Storage, contract
 from storage.contract import ATTEMPTS_WINDOW
 from storage.flat_files import disk
 
+pytest_plugins = ["by_file"]
+
+
 identity_server.FastPath = ComparingFastPath  # compares every API response with Flask's
 
 

@@ -16,7 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +135,7 @@ def measure(root: Path, marker: str, folder: Path) -> coverage.CoverageData:
     """Run the tests with this marker; return which of them cover each line."""
     configuration = folder / "configuration"
     configuration.write_text(CONFIGURATION.format(folder / "data"))
-    options = ["-q", "-n", "auto", "--dist", "loadgroup", "-p", "tests.mutants", "-m", marker]
+    options = ["-q", "-n", "auto", "--dist", "loadfile", "-p", "tests.mutants", "-m", marker]
     command = ["-m", "coverage", "run", f"--rcfile={configuration}", "-m", "pytest", *options]
     # A test that fails because it is measured (of memory, say) has covered its lines all the same.
     subprocess.run([sys.executable, *command], cwd=root)
@@ -144,15 +144,20 @@ def measure(root: Path, marker: str, folder: Path) -> coverage.CoverageData:
     return measured.get_data()
 
 
+def names_of_tests(contexts: Iterable[str]) -> set[str]:
+    """Return the ids of the tests in these contexts."""
+    # "tests/test_token.py::test_x (setup)|" of a process, "|tests/test_token.py::test_x" of pytest
+    names = (part for each in contexts for part in each.split("|") if "::" in part)
+    return {name.removesuffix(" (setup)").removesuffix(" (call)") for name in names}
+
+
 def tests_for(mutant: Mutant, measured: coverage.CoverageData, root: Path) -> list[str]:
     """Return the ids of the tests that cover a mutant."""
     contexts = measured.contexts_by_lineno(str(root / mutant.path))
     lines = range(mutant.statement.lineno, mutant.node.end_lineno + 1)
     found = {each for line in lines for each in contexts.get(line, ())} - {""}
     found = found or {each for line in contexts.values() for each in line}
-    # "tests/test_token.py::test_x (setup)|" of a process, "|tests/test_token.py::test_x" of pytest
-    names = (part for each in found for part in each.split("|") if "::" in part)
-    return sorted({name.removesuffix(" (setup)").removesuffix(" (call)") for name in names})
+    return sorted(names_of_tests(found))
 
 
 def has_failure(copy: Path, tests: list[str], *options: str) -> bool:
@@ -184,7 +189,7 @@ def survivors(root: Path, folder: Path, mutants: list[Mutant], marker: str) -> l
     """Return the mutants that live with the tests of this marker."""
     copies = SimpleQueue()
     # Tests that start servers share both processors, and a server: whole files run, one at a time.
-    jobs, options = (2, []) if marker == QUICK else (1, ["-n", "3", "--dist", "loadgroup"])
+    jobs, options = (2, []) if marker == QUICK else (1, ["-n", "3", "--dist", "loadfile"])
     for number in range(jobs):
         copies.put(copy_checkout(root, folder / f"copy {number}"))
     checkout = folder / "measured"

@@ -9,6 +9,7 @@ from identity_server import create_app
 from storage import open_storage
 
 INSTALLATION = ("DATA_DIR", "PICTURE_DIR", "STORAGE")
+MAIL_SERVER = "SMTP_URL"  # with the port of this test's; the app reads it for each letter
 
 
 class SharedApps:
@@ -23,12 +24,14 @@ class SharedApps:
 
     def acquire(self, settings: dict[str, str]) -> "PooledApp":
         """Return an app for exclusive use until `release`. Raises what `create_app` raises."""
-        key = frozenset((name, settings[name]) for name in settings.keys() - set(INSTALLATION))
+        names = settings.keys() - {*INSTALLATION, MAIL_SERVER}
+        key = frozenset((name, settings[name]) for name in names)
         if not self._idle[key]:
             return PooledApp(key, create_app(settings))
         pooled = self._idle[key].pop()
         folders = (os.path.abspath(settings[name]) for name in INSTALLATION[:2])
         pooled.open_installation(*folders, settings["STORAGE"])
+        pooled.app.config[MAIL_SERVER] = settings.get(MAIL_SERVER, "")
         return pooled
 
     def release(self, pooled: "PooledApp") -> None:

@@ -108,7 +108,8 @@ def measure(*arguments: str) -> str:
 def test_benchmarks_run(tmp_path):
     """One short round of everything; its speeds are not looked at."""
     file = tmp_path / "results.json"
-    printed = measure("benchmarks", "--users=20", "--rounds=1", "--seconds=0.05", f"--save={file}")
+    sizes = ["--users=20", "--first=100", "--rounds=1", "--seconds=0.02"]
+    printed = measure("benchmarks", *sizes, f"--save={file}")
     assert "NOT 200" not in printed
     results = json.loads(file.read_text(encoding="utf-8"))["servers"]
     assert {row["server"] for row in results["rows"]} == {"gunicorn", "granian"}
@@ -119,8 +120,8 @@ def test_benchmarks_run(tmp_path):
 @pytest.mark.load
 def test_pages_are_measured(tmp_path):
     file = tmp_path / "results.json"
-    sizes = ["--few=210", "--players=220", "--games=2", "--rounds=1"]
-    measure("benchmarks.pages", *sizes, f"--save={file}")
+    sizes = ["--few=210", "--players=220", "--games=2", "--log=100", "--invitations=20"]
+    measure("benchmarks.pages", *sizes, "--rounds=1", f"--save={file}")
     labels = {each["label"] for each in json.loads(file.read_text())["pages on files"]["targets"]}
     assert {"home, guest", "players, after a sign-up", "profile, player"} < labels
 
@@ -129,9 +130,9 @@ def test_pages_are_measured(tmp_path):
 @pytest.mark.postgresql
 def test_growth_is_measured(tmp_path):
     file = tmp_path / "results.json"
-    sizes = ["--players=200", "--clients=120", "--lines=200", "--sign-ups=8", "--rounds=1"]
+    sizes = ["--players=60", "--clients=60", "--lines=60", "--sign-ups=8", "--rounds=1"]
     measure("benchmarks.growth", *sizes, f"--save={file}")
     labels = {each["label"] for each in json.loads(file.read_text())["growth"]["targets"]}
-    assert {"suspension, 200 players", "sign-ups a second, 8 at once"} < labels
-    backends = ("check of PostgreSQL, 200 players", "copy of flat files, 200 players")
+    assert {"suspension, 60 players", "sign-ups a second, 8 at once"} < labels
+    backends = ("check of PostgreSQL, 60 players", "copy of flat files, 60 players")
     assert set(backends) < labels

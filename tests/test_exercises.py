@@ -1,6 +1,7 @@
 """The exercises: each attack succeeds without its check, and only then."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 
 from exercises.__main__ import exercises, play_both
 from exercises.checks import EXERCISES
-from exercises.playing import ROOT
+from exercises.playing import ROOT, Begin, running
 
 NUMBERS = range(1, len(EXERCISES) + 1)
 
@@ -35,10 +36,17 @@ def test_solution_is_code_of_the_server(number):
         assert code in Path(ROOT, path).read_text().splitlines()[int(line) - 1]
 
 
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Begin]:
+    """A server with all checks, on which each play has a new community."""
+    with running([]) as begin:
+        yield begin
+
+
 @pytest.mark.load
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda each: each.attack.__name__)
-def test_attack_succeeds_without_its_check_only(exercise):
-    assert play_both(exercise, lambda _: None)
+def test_attack_succeeds_without_its_check_only(exercise, whole):
+    assert play_both(exercise, lambda _: None, whole)
 
 
 @pytest.mark.load

@@ -30,7 +30,7 @@ FORGED_IDS = (
 
 
 @pytest.fixture
-def add(storage):
+def add(storage, new_process):
     """A function that adds a player to a storage, who can sign in."""
 
     def add(name: str, mod_level: int = 0, store=storage) -> User:

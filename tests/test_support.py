@@ -22,10 +22,11 @@ def pool() -> SharedApps:
 def acquire(pool, environment, tmp_path_factory):
     """A function that acquires an app with a new installation."""
 
-    def acquire():
+    def acquire(**settings: str):
         base = tmp_path_factory.mktemp("installation")
         folders = {"DATA_DIR": str(base / "instance"), "PICTURE_DIR": str(base / "pfp")}
-        return pool.acquire(folders | {"STORAGE": "files", "BASE_URL": "http://localhost"})
+        settings |= folders | {"STORAGE": "files", "BASE_URL": "http://localhost"}
+        return pool.acquire(settings)
 
     return acquire
 
@@ -50,6 +51,17 @@ def test_released_app_is_reused_in_its_initial_state(pool, acquire):
     assert reused.wsgi_app == wsgi_app
     for names in (reused.config, reused.extensions, reused.jinja_env.globals):
         assert names.keys().isdisjoint({"ADDED", "another", "added"})
+
+
+def test_reused_app_has_the_mail_server_of_its_settings(pool, acquire):
+    apps = []
+    for port in (1, 2, 0):
+        mail = {"SMTP_URL": f"smtp://localhost:{port}"} if port else {}
+        pooled = acquire(MAIL_FROM="site@games.example", **mail)
+        apps.append(pooled.app)
+        assert pooled.app.config["SMTP_URL"] == mail.get("SMTP_URL", "")
+        pool.release(pooled)
+    assert apps == [pooled.app] * 3
 
 
 def test_app_with_an_added_route_or_handler_is_not_reused(pool, acquire, subtests):

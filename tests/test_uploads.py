@@ -499,23 +499,31 @@ def test_over_25_megapixels_is_refused(subtests):
 
 @pytest.mark.load
 @pytest.mark.parametrize(
-    "upload",
+    "upload, kinds",
     [
-        lambda: encode(Image.new("L", (5000, 5000)), "GIF"),
-        lambda: encode(Image.new("L", (5000, 5000)), "JPEG"),
-        lambda: encode(Image.new("CMYK", (5000, 5000)), "JPEG", progressive=True)[:-2],
-        lambda: jpeg_of_size(5000, 5000, progressive=True, mode="CMYK"),
-        lambda: jpeg_of_size(4000, 4000, progressive=True, subsampling=0),
-        lambda: jpeg_of_size(25_000, 1000, subsampling=0),
-        lambda: flat_webp(6320, 3950),
-        lambda: flat_png(6320, 3950, 8, 6, b"iCCP", b"x\0\0" + zlib.compress(swapped_profile())),
+        (lambda: encode(Image.new("L", (5000, 5000)), "GIF"), ["picture"]),
+        (lambda: encode(Image.new("L", (5000, 5000)), "JPEG"), ["picture"]),
+        (
+            lambda: encode(Image.new("CMYK", (5000, 5000)), "JPEG", progressive=True)[:-2],
+            ["picture"],
+        ),
+        (lambda: jpeg_of_size(5000, 5000, progressive=True, mode="CMYK"), ["picture"]),
+        (lambda: jpeg_of_size(4000, 4000, progressive=True, subsampling=0), ["picture"]),
+        (lambda: jpeg_of_size(25_000, 1000, subsampling=0), ["picture"]),
+        (lambda: flat_webp(6320, 3950), ["cover"]),
+        (
+            lambda: flat_png(
+                6320, 3950, 8, 6, b"iCCP", b"x\0\0" + zlib.compress(swapped_profile())
+            ),
+            SIZES,
+        ),
     ],
     ids=["GIF", "JPEG", "without an end", "CMYK", "4:4:4", "wide", "WebP", "PNG"],
 )
-def test_25_megapixels_are_accepted(upload):
+def test_25_megapixels_are_accepted(upload, kinds):
     """The last two have the shape of a cover, so that nothing of them is cut off."""
-    for kind, sizes in SIZES.items():
-        assert make_picture(upload(), kind).keys() == sizes.keys()
+    for kind in kinds:
+        assert make_picture(upload(), kind).keys() == SIZES[kind].keys()
 
 
 # -- memory and time ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,11 +29,23 @@ from identity.http.stamps import TOO_QUICK
 from storage import Storage
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-no_proxy, server, ada = conftest.no_proxy, conftest.server, conftest.ada
+no_proxy, ada = conftest.no_proxy, conftest.ada
 store = conftest.store
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
 console_errors, game_client = test_browser.console_errors, test_browser.game_client
+
+
+class RealServer(RunningServer):
+    """A running server where early presses do not count."""
+
+    is_quick = False
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server(RealServer) as server:
+        yield server
 
 
 @pytest.fixture
@@ -274,7 +287,7 @@ def test_opener_counts_no_frames_and_sees_no_window_close(
     drop_undelivered_messages(console_errors)
 
 
-class ServerWithSiblings(RunningServer):
+class ServerWithSiblings(RealServer):
     """A running server at id.localhost, which browsers resolve; other programs need not."""
 
     def __init__(self, folder: Path, **settings: str) -> None:

@@ -189,6 +189,11 @@ class ServerBehindNginx(RunningServer):
         self.nginx.stop()
         super().stop()
 
+    def end(self) -> None:
+        """Stop nginx, and end the server at once."""
+        self.nginx.stop()
+        super().end()
+
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[ServerBehindNginx]:

@@ -4,10 +4,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-NEEDS_NPM = [pytest.mark.node, pytest.mark.xdist_group("npm")]
-
 
 def install(folder: Path, *packages: str) -> None:
     """Install packages in a folder; without any, those of its package.json."""

@@ -17,16 +17,19 @@ import requests
 from flask import Flask
 from programs import free_port
 from waiting import wait_until
+from werkzeug.security import generate_password_hash
 
 from commands.players import user_record
-from identity.access import passwords
 from identity.acts import accounts
 from identity.http import signing
 from identity.site.settings import ROOT
+from model import rules
 from model.records import Session, now_ms
 from storage import Storage, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
+QUICK = Path(__file__).parent / "quick"
+CHEAP_METHOD = "pbkdf2:sha256:1"
 PASSWORD = "correct horse battery staple"
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync is free there
 STOP_TIMEOUT = 25  # seconds from SIGTERM to SIGKILL: less than gunicorn's graceful timeout
@@ -40,6 +43,9 @@ class RunningServer:
     IDENTITY_ variables of the caller. `kind` is the value of --server. `address` is the base URL; a
     restart keeps the port.
     """
+
+    # A quick server counts presses at once and hashes cheaply: tests/live/quick/sitecustomize.py.
+    is_quick = True
 
     def __init__(self, folder: Path, kind: str = "gunicorn", **settings: str) -> None:
         self.kind = kind
@@ -102,6 +108,14 @@ class RunningServer:
         """Kill the master and its workers with SIGKILL."""
         kill_group(self.process)
 
+    def end(self) -> None:
+        """End the server at once; granian's stop waits five seconds for idle connections."""
+        # A killed server leaves the folder of its metrics, and loses the measured coverage.
+        if "METRICS" in self.settings or "COVERAGE_PROCESS_CONFIG" in os.environ:
+            self.stop()
+        else:
+            self.kill()
+
     def workers(self) -> list[int]:
         """Return the process ids of the workers."""
         master = self.process.pid
@@ -138,7 +152,9 @@ class RunningServer:
     def add_user(self, name: str, email: str = "") -> dict:
         """Add a user with the password PASSWORD; return it as `user add --json` prints it."""
         email = email or f"{name}@example.org"
-        return user_record(self.open_storage().users.register(name, email, password_hash()))
+        return user_record(
+            self.open_storage().users.register(name, email, password_hash(self.is_quick))
+        )
 
     def add_client(
         self, name: str, *redirect_uris: str, owner: str | None = None, **fields: bool
@@ -208,13 +224,16 @@ class RunningServer:
         # Known after the first start; commands print links with it.
         base_url = {"BASE_URL": self.address} if self.address else {}
         settings = folders | base_url | self.settings
+        if self.is_quick:
+            caller = ours.get("PYTHONPATH")
+            ours["PYTHONPATH"] = os.pathsep.join([*([caller] if caller else []), str(QUICK), ROOT])
         return ours | {f"IDENTITY_{name}": value for name, value in settings.items()}
 
 
 @functools.cache
-def password_hash() -> str:
-    """Return the hash of PASSWORD; computing it takes a third of a second."""
-    return passwords.hash_password(PASSWORD)
+def password_hash(is_quick: bool) -> str:
+    """Return the hash of PASSWORD by a cheap method, or by the real one, a third of a second."""
+    return generate_password_hash(PASSWORD, CHEAP_METHOD if is_quick else rules.PASSWORD_METHOD)
 
 
 @contextlib.contextmanager
@@ -228,7 +247,7 @@ def running_server(
         try:
             yield server
         finally:
-            server.stop()
+            server.end()
 
 
 def is_free(bind: str) -> bool:

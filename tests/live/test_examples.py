@@ -13,7 +13,7 @@ from .demo import EXAMPLE, Demo
 from .page_checks import check_page
 from .test_browser import sign_in
 
-pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("examples")]
+pytestmark = [pytest.mark.live, pytest.mark.browser]
 PASSWORD = EXAMPLE["PASSWORD"]
 DEAD_TIME = 1000  # milliseconds in which Allow on the play page ignores input
 OWN_ROW = "#scores [aria-current=true]"

@@ -36,6 +36,8 @@ from .running import ANSWER_TIMEOUT, RunningServer, paused
 pytestmark = pytest.mark.live
 PROGRAMS = dict(PROGRAM.findall((PAGES / "servers.md").read_text(encoding="utf-8")))
 TICKET_TIMEOUT = 2  # seconds, in the tests
+CALL_TIMEOUT = 5  # seconds of a call to the identity server
+MARGIN = 10  # seconds, for a busy machine
 DROPPED = (1008, "this account is suspended or deleted")
 CHAT = Path(ROOT) / "examples" / "space_game"
 
@@ -106,7 +108,8 @@ def chat_until(moment: float, player: ClientConnection) -> None:
     """Let a player hear what they say until this moment of the monotonic clock."""
     while time.monotonic() < moment:
         player.send("Anybody here?")
-        hear(player, "Anybody here?", timeout=1)
+        hear(player, "Anybody here?", timeout=CALL_TIMEOUT - 1)  # it does not wait for a call
+        time.sleep(0.05)
 
 
 def wait_for_end(guest: ClientConnection, timeout: float = PATIENCE) -> tuple[int, str]:
@@ -149,7 +152,7 @@ def write_godot(folder: Path) -> list[str]:
 
 SERVERS = [
     pytest.param(("game_server.py", write_python), id="python"),
-    pytest.param(("game_server.mjs", write_node), id="node", marks=npm.NEEDS_NPM),
+    pytest.param(("game_server.mjs", write_node), id="node", marks=pytest.mark.node),
     pytest.param(("game_server.gd", write_godot), id="godot", marks=pytest.mark.godot),
     pytest.param(("chat.py", None), id="demo"),
 ]
@@ -362,7 +365,7 @@ def test_without_the_identity_server_nobody_new_gets_in_and_players_stay(
             began = time.monotonic()
             chat_until(began + 4, adas)
             assert re.search("identity server does not (answer|respond)", wait_for_end(guest)[1])
-            assert 4 < time.monotonic() - began < 7
+            assert 4 < time.monotonic() - began < CALL_TIMEOUT + MARGIN
             chat_until(began + 8, adas)  # a question about suspended players had no answer, either
         workers.close()
         with game_server.admitted(bob) as bobs:

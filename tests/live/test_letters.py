@@ -132,13 +132,12 @@ def test_worker_that_ends_finishes_its_letter(server, mail_server, number):
 
 
 def test_letters_from_before_the_start_are_sent(server, mail_server):
-    server.stop()
+    server.kill()
     put_letter(server)
     server.launch()
     wait_until(lambda: mail_server.letters, server.process)
     wait_until(lambda: not waiting(server))  # the server counts it before it replies
-    server.stop()
-    server.start()
+    wait_until(lambda: len(server.workers()) == 2, server.process)
 
 
 def test_command_tests_the_server_and_lists_letters(server, mail_server):

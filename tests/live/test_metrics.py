@@ -13,7 +13,7 @@ from waiting import wait_until
 from commands.running import SERVER_MODULES
 from identity.http.metrics import FILE_SIZE
 
-from .running import running_server
+from .running import ANSWER_TIMEOUT, ask_each_worker, running_server
 
 pytestmark = pytest.mark.live
 KINDS = ("histogram", "counter")
@@ -60,12 +60,18 @@ def requests_to(metrics: dict, route: str) -> dict[tuple[str, str], float]:
     return counts
 
 
+def ask_for_user(server, user_id: int) -> None:
+    """Send two requests: one that is found, and one for this user."""
+    requests.get(f"{server.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
+    requests.get(f"{server.address}/users/{user_id}", timeout=ANSWER_TIMEOUT)
+
+
 def test_requests_of_all_workers_add_up(server):
     server.add_user("Zaphod")
-    for number in range(100):
-        # A connection each, so that both workers get some.
-        requests.get(f"{server.address}/api/users/info?id=1")
-        requests.get(f"{server.address}/users/{number % 2 + 1}")
+    for user_id in (1, 2):  # each worker gets some
+        ask_each_worker(server, lambda user_id=user_id: ask_for_user(server, user_id))
+    for number in range(96):  # a connection each
+        ask_for_user(server, number % 2 + 1)
     requests.post(f"{server.address}/api/oauth/token", data={"code": "x"})
     requests.post(f"{server.address}/sign-in", data={"name": "Zaphod", "password": "wrong"})
     metrics = scrape(server)

@@ -17,7 +17,7 @@ from .engines import read_program
 from .form_browser import FormBrowser, signed_in_browser
 from .running import RunningServer, paused
 
-pytestmark = [pytest.mark.live, pytest.mark.minetest, pytest.mark.xdist_group("minetest")]
+pytestmark = [pytest.mark.live, pytest.mark.minetest]
 WATCH = Path(__file__).parent / "engines" / "watch_minetest.lua"
 DATABASES = ("backend", "auth_backend", "player_backend", "mod_storage_backend")
 

@@ -15,7 +15,7 @@ from .running import PASSWORD, RunningServer, running_server
 from .test_browser import Client, Game, sign_in
 from .test_play_page import GAME, game_on
 
-pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("passkeys_browser")]
+pytestmark = [pytest.mark.live, pytest.mark.browser]
 ADD = 'form[action="/account/passkeys"]'
 
 

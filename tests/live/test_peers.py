@@ -19,7 +19,7 @@ from benchmarks.peers import (
     running_peer,
 )
 
-pytestmark = [pytest.mark.node, pytest.mark.xdist_group("npm")]
+pytestmark = pytest.mark.node
 
 
 @pytest.fixture(scope="module")

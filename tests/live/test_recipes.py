@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from programs import is_open, logging_program
 from waiting import wait_until
 
 from commands.running import kept_port
-from identity.http.stamps import MINIMUM_AGE
 from identity.site.settings import ROOT
 from storage import Storage
 
@@ -43,7 +41,6 @@ def sign_in_and_press(
     for button, typed in (("Sign in", {"name": "ada", "password": PASSWORD}), (decision, {})):
         if f">{button}<" in answer.text and (form := Page("", 200, answer.text).form_with(button)):
             fields = {**form.fields, **form.buttons[button], **typed}
-            time.sleep(MINIMUM_AGE / 1000 if button == decision else 0)
             address = f"{form_browser.server_address}{form.action}"
             answer = form_browser.session.post(address, data=fields)
     return answer
@@ -109,7 +106,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.clients if name.endswith(".py") else npm.NEEDS_NPM)
+        pytest.param(name, marks=pytest.mark.clients if name.endswith(".py") else pytest.mark.node)
         for name in RECIPES
     ],
 )

@@ -18,7 +18,7 @@ from waiting import PATIENCE, wait_until
 
 from identity.site.settings import ROOT
 
-pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.wheel
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 DOCUMENTATION = ("docs/games.md", "docs/grant.md")

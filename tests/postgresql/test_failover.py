@@ -13,10 +13,7 @@ from storage import open_storage
 from .load import Load, two_servers
 from .replication import DELAY, Pair, frozen, running_pair
 
-pytestmark = [
-    *(pytest.mark.live, pytest.mark.postgresql, pytest.mark.load),
-    pytest.mark.xdist_group("failover"),
-]
+pytestmark = [pytest.mark.live, pytest.mark.postgresql, pytest.mark.load]
 RUNS = int(os.environ.get("FAILOVERS", "1"))  # `.ci/run --all` makes six
 WARM_UP = 3  # seconds
 BACK_AFTER = 10  # seconds from the promotion to the first success of each kind of request

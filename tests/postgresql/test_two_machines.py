@@ -24,7 +24,7 @@ from storage import Storage, open_storage
 
 from .load import CALLBACK, OWN_PAGE, two_servers
 
-pytestmark = [pytest.mark.live, pytest.mark.postgresql, pytest.mark.xdist_group("two_machines")]
+pytestmark = [pytest.mark.live, pytest.mark.postgresql]
 RACERS = 8
 LATE = f"""
 import time
@@ -55,6 +55,12 @@ def store(url, servers) -> Iterator[Storage]:
     store.close()
 
 
+class LateServer(RunningServer):
+    """A server with LATE as its `sitecustomize`, in place of the one that makes it quick."""
+
+    is_quick = False
+
+
 @pytest.fixture(scope="module")
 def late_server(url, store, tmp_path_factory) -> Iterator[RunningServer]:
     """Another server, whose clock is behind that of the others."""
@@ -62,7 +68,7 @@ def late_server(url, store, tmp_path_factory) -> Iterator[RunningServer]:
     (folder / "sitecustomize.py").write_text(LATE)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", str(folder))
-        with running_server(STORAGE=url, SIGN_UP="open", PROXIES="1") as server:
+        with running_server(LateServer, STORAGE=url, SIGN_UP="open", PROXIES="1") as server:
             server.open_storage = lambda: store
             yield server
 
@@ -134,7 +140,7 @@ def test_a_clock_that_is_behind_changes_nothing_for_players(player, servers, lat
         query = urlencode({"response_type": "code", "scope": "email", **player.client})
         page = send(one, "GET", f"/oauth/authorize?{query}", cookies=player.cookies).text
         signed = re.search('name="request" value="([^"]+)"', page)[1]
-        time.sleep(1.1)  # an earlier press does not count
+        time.sleep(1.1)  # an earlier press does not count at the late server
         form = {"request": signed, "decision": "deny"}
         answer = send(other, "POST", "/oauth/authorize", data=form, cookies=player.cookies)
         assert "error=access_denied" in answer.headers["Location"]
@@ -205,7 +211,6 @@ def test_racing_demotions_keep_an_administrator(servers, store):
         form = {"stamp": re.search('name="stamp" value="([^"]+)"', page)[1], "mod_level": "0"}
         press = functools.partial(send, server, "POST", f"{path}/mod-level", data=form, **session)
         presses.append(press)
-    time.sleep(1.1)  # an earlier press does not count
     with ThreadPoolExecutor(2) as threads:
         statuses = [answer.status_code for answer in threads.map(lambda press: press(), presses)]
     # The second is refused as the last administrator, or as no administrator any more.

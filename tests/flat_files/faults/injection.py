@@ -26,7 +26,7 @@ CALLS = {each: f"^{each}" for each in NAMES} | {"chmod": "chmod"}
 # Other calls that change files; they are traced without faults.
 OTHER_CHANGES = "^(rmdir|ftruncate|sendfile|copy_file_range)$"
 TRACED = [f"/{names}" for names in [*CALLS.values(), OTHER_CHANGES]]
-SAMPLE = 12  # a sample has one of 12 steps, and at least one
+SAMPLE = 24  # a sample has one of 24 steps, and at least one; each day others
 
 
 @dataclasses.dataclass(frozen=True)

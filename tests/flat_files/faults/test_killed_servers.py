@@ -14,15 +14,14 @@ from urllib.parse import urlencode
 import pytest
 import requests
 from disks import MOUNTS
-from live import form_browser, running
+from live import running
 from live.form_browser import FormBrowser
-from live.running import PASSWORD, RunningServer
+from live.running import CHEAP_METHOD, PASSWORD, RunningServer
 from power import FILE_SYSTEMS, Disk, mounted_disk
 from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
 from identity.acts.accounts import SESSIONS_KEPT
-from identity.site.settings import ROOT
 from identity_server import CODES_A_MINUTE
 from model.errors import StorageFailed
 from model.records import Client, User
@@ -31,13 +30,7 @@ from storage.flat_files.disk import BOOT_ID_FILE
 pytestmark = pytest.mark.faults
 ALL_ROUNDS, ROUNDS = 5, 2  # with --all-faults, and in the default run
 CALLBACK = "https://client.example/callback"  # never requested, only parsed
-METHOD = "pbkdf2:sha256:1"  # the real one takes a third of a second
-HASH = generate_password_hash(PASSWORD, METHOD)
-# Every Python process of the server imports `sitecustomize` first. A press counts at once.
-CUSTOM = f"""
-from identity import passwords, stamps
-passwords.PASSWORD_METHOD, stamps.MINIMUM_AGE = {METHOD!r}, 0
-"""
+HASH = generate_password_hash(PASSWORD, CHEAP_METHOD)
 
 
 class Machine(RunningServer):
@@ -79,9 +72,6 @@ def machine(folder: Path, file_system: str, monkeypatch: pytest.MonkeyPatch) -> 
 def server(request, tmp_path, monkeypatch) -> Iterator[RunningServer]:
     """A server for this test alone, and on a machine that loses power when it is killed."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(form_browser, "MINIMUM_AGE", 0)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
-    (tmp_path / "sitecustomize.py").write_text(CUSTOM)
     if request.param == "kill":
         server = contextlib.nullcontext(RunningServer(tmp_path))
     else:

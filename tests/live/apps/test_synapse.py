@@ -15,7 +15,7 @@ from .conftest import BOB
 from .driving import give_name_up, register, running_program, sign_in
 from .environments import python_environment
 
-pytestmark = [pytest.mark.heavy_apps, pytest.mark.xdist_group("synapse")]
+pytestmark = pytest.mark.heavy_apps
 
 
 @pytest.fixture(scope="module")

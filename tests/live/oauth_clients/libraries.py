@@ -21,11 +21,7 @@ LOOPBACK = "http://127.0.0.1:8000/callback"
 
 
 # By language: what the tests of a library need, as pytest's markers.
-MARKS = {
-    "python": [pytest.mark.clients],
-    "node": npm.NEEDS_NPM,
-    "go": [pytest.mark.go, pytest.mark.xdist_group("go")],
-}
+MARKS = {"python": pytest.mark.clients, "node": pytest.mark.node, "go": pytest.mark.go}
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ SECONDS = Path(__file__).with_name("seconds.json")  # of test time, by scope; ot
 SPLIT = {
     *("tests/test_benchmarks.py", "tests/test_exercises.py", "tests/test_uploads.py"),
     *("tests/attacks/test_grant.py", "tests/live/test_clients.py", "tests/live/test_demo.py"),
-    *("tests/live/test_journeys.py", "tests/live/test_minetest.py", "tests/live/test_one_member.py"),
-    *("tests/live/apps/test_libraries.py", "tests/postgresql/test_kills.py"),
+    *("tests/live/test_journeys.py", "tests/live/test_minetest.py"),
+    *("tests/live/test_one_member.py", "tests/live/apps/test_libraries.py"),
+    "tests/postgresql/test_kills.py",
     "tests/flat_files/faults/test_archive_faults.py",
     "tests/flat_files/faults/test_killed_servers.py",
     "tests/flat_files/faults/test_kills_and_failing_disks.py",

@@ -307,7 +307,7 @@ def phaser(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "node_modules/phaser/dist/phaser.min.js").read_text(encoding="utf-8")
 
 
-@pytest.fixture(params=["javascript.md", pytest.param("phaser.md", marks=npm.NEEDS_NPM)])
+@pytest.fixture(params=["javascript.md", pytest.param("phaser.md", marks=pytest.mark.node)])
 def site(
     request: pytest.FixtureRequest,
     server: RunningServer,

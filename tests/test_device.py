@@ -29,7 +29,16 @@ from identity.oauth.device import (
     parse_user_code,
 )
 from model.records import Suspension
-from pages.entry.device import EXPIRED, LOST, NOT_A_CODE, OUT_OF_DATE, UNKNOWN, USED, WRONG_CODES
+from pages.entry.device import (
+    EXPIRED,
+    LOST,
+    NOT_A_CODE,
+    OUT_OF_DATE,
+    QR_CODES,
+    UNKNOWN,
+    USED,
+    WRONG_CODES,
+)
 
 API, STANDARD = "/api/oauth/token", "/oauth/token"
 ANY_ORIGIN = "Access-Control-Allow-Origin"
@@ -360,7 +369,7 @@ def test_polls_and_links_store_nothing(adas_browser, device, started, faults):
 def test_qr_codes_use_up_no_guesses_and_no_requests(adas_browser, device, started):
     """They are counted by themselves: see test_limits.py."""
     path = f"/oauth/device/qr?user_code={started['user_code']}"
-    assert {device.http.get(path).status_code for _ in range(pages.device.QR_CODES)} == {200}
+    assert {device.http.get(path).status_code for _ in range(QR_CODES)} == {200}
     assert device.http.get(path).status_code == 429
     assert device.start().status_code == 200
     assert look_up(adas_browser, started["user_code"]).status_code == 200

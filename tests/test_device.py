@@ -612,7 +612,7 @@ def test_app_that_is_not_for_the_player_is_refused(adas_browser, add_device, ada
 
 def test_app_that_cannot_sign_in_is_refused(adas_browser, device, started, store):
     page = look_up(adas_browser, started["user_code"])
-    no_such_app = {"form": pages.device.NO_SUCH_APP}
+    no_such_app = {"form": pages.entry.device.NO_SUCH_APP}
     for field in ("disabled", "device"):
         edit(store.clients, device.id, disabled=field == "disabled", device=field != "device")
         for refused in (look_up(adas_browser, started["user_code"]), decide(adas_browser, page)):

@@ -107,7 +107,7 @@ def stored_fields(record) -> dict:
     return record_as_dict(record, NEW_FIELDS)
 
 
-def encode(values: dict) -> bytes:
+def encode_values(values: dict) -> bytes:
     """Return JSON that people can read and edit: indented, keys in the record's order."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -121,7 +121,7 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
             raise ValueError("there is more behind the record")
         # The decoder accepts half a surrogate pair as an escape, which nothing can encode again.
         if b"\\u" in content:
-            encode(values)
+            encode_values(values)
         record = build_record(record_type, values)
         for name, value in expected.items():
             if getattr(record, name) != value:

@@ -285,7 +285,7 @@ class Storage(ABC):
         """Return True if there is no record of a kind that counts: no user and no client."""
         return not any(self.records(each).ids(at_most=1) for each in kinds.KINDS if each.counts)
 
-    def check_health(self) -> None:
+    def require_health(self) -> None:
         """Raise StorageFailed if records or pictures cannot be read and written.
 
         It may be called often: what was saved is believed for HEALTH_INTERVAL.

@@ -104,7 +104,7 @@ class Records(ABC, Generic[Record]):
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         """Raise the error for a key that a record other than `but` has."""
 
-    def refuse_taken(self, record: Record, changed: Set[str] | None = None) -> None:
+    def require_free_keys(self, record: Record, changed: Set[str] | None = None) -> None:
         """Raise the error of the first unique key of a record that another one has.
 
         With `changed`, only keys that follow from these fields are looked at.
@@ -184,7 +184,7 @@ class Records(ABC, Generic[Record]):
             yield record
             changed = self.kind.changed_fields(record, before, changes)
             if changed:
-                self.refuse_taken(record, changed)
+                self.require_free_keys(record, changed)
                 self.before_save(record, before)
                 self.save(record, before, changed)
 
@@ -240,12 +240,12 @@ class Clients(Records[Client]):
         client = Client(secrets.token_hex(12), name, "", redirect_uris, owner_id, **fields)
         secret = None if client.public else client.replace_secret()
 
-        def refuse_more(client: Client) -> None:
+        def require_room(client: Client) -> None:
             if at_most is not None and self.count("owner", owner_key(owner_id), at_most) >= at_most:
                 raise TooManyClients(at_most)
             before(client)
 
-        self.add(client, refuse_more)
+        self.add(client, require_room)
         return client, secret
 
     def of_owner(

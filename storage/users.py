@@ -52,7 +52,7 @@ class Users(Records[User]):
         user = User(0, normal_name(name), normal_email(email), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
         user.pfp_generated = True
-        USERS.refuse_broken_rules(user)
+        USERS.require_rules(user)
         return user
 
     def register(
@@ -86,9 +86,9 @@ class Users(Records[User]):
     def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         """Give a user an id and add it, as `register` says."""
 
-    def refuse_addition(self, user: User) -> None:
+    def require_addable(self, user: User) -> None:
         """Raise the error of `register` for what is taken; the caller holds the lock of names."""
-        self.refuse_taken(user)
+        self.require_free_keys(user)
         if user.invite:
             self.invites.require_good(user.invite)
 
@@ -110,7 +110,7 @@ class Users(Records[User]):
             raise AlreadyThere if same else IdTaken
         if self.was_deleted(user.id):
             raise IdTaken
-        self.refuse_taken(user)
+        self.require_free_keys(user)
 
     @abstractmethod
     def was_deleted(self, user_id: int) -> bool:
@@ -185,8 +185,8 @@ class Users(Records[User]):
         if kept and kept.user_id != user_id:
             raise NameKept
 
-    def refuse_taken(self, user: User, changed: Set[str] | None = None) -> None:
-        super().refuse_taken(user, changed)
+    def require_free_keys(self, user: User, changed: Set[str] | None = None) -> None:
+        super().require_free_keys(user, changed)
         if changed is None or "name" in changed:
             self.require_name(user.name, user.id)
         if changed is None or "email" in changed:
@@ -224,7 +224,7 @@ class Users(Records[User]):
     ) -> User:
         with self.edit(user_id, {field}) as user:
             changed = dataclasses.replace(user, **{field: text})
-            self.refuse_taken(changed, {field})
+            self.require_free_keys(changed, {field})
             before(user)
             for name, value in {field: text, **others}.items():
                 setattr(user, name, value)

@@ -23,7 +23,7 @@ from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.messages import webhook as webhooks
 from identity.messages.outbox import CHAT, Channel, NotSent, Sender, announce
 from identity.messages.webhook import Chat as ChatChannel
-from identity.messages.webhook import check_address, deliver, is_public
+from identity.messages.webhook import check_address, deliver, is_public_address
 from model.kinds import OUTBOX, WEBHOOKS, given_up_of, queue_of
 from model.records import ADMINISTRATOR, MODERATOR, now_ms
 from model.site_records import Message, Webhook
@@ -259,7 +259,7 @@ def test_messages_that_wait_long_hold_up_no_newer_one(storage, chat, tell):
 
 def test_full_outbox_drops_messages_and_fails_nobody(storage, tell, monkeypatch):
     tell()
-    monkeypatch.setattr("identity.messages.outbox.MOST_WAITING", 2)
+    monkeypatch.setattr("identity.messages.outbox.MOST_CHAT_MESSAGES", 2)
     for _ in range(5):
         announce(storage, "player", "x", "/")
     assert len(waiting(storage)) == 2
@@ -289,12 +289,12 @@ def test_outbox_that_cannot_be_saved_fails_nobody(store, caplog):
     ],
 )
 def test_address_inside_a_network_is_refused(address):
-    assert not is_public(address)
+    assert not is_public_address(address)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "162.159.128.233", "2606:4700::1111"])
 def test_address_of_the_internet_is_accepted(address):
-    assert is_public(address)
+    assert is_public_address(address)
 
 
 def test_bad_addresses_are_refused(monkeypatch):

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from identity.acts.actors import Authority, NotAllowed
-from identity.acts.former_names import refuse_hoarding
+from identity.acts.former_names import require_few_names
 from identity.acts.naming import name_actor
 from identity.acts.passkeys import require_way_in
 from identity.acts.rights import (
@@ -183,7 +183,7 @@ def change_profile(
         kept = user.name if name is None else name
         by.audited(is_oneself, "user set name", "name", kept)(user)
         if not by.is_command:
-            refuse_hoarding(by.store, user, kept)
+            require_few_names(by.store, user, kept)
         if bio not in (None, user.bio):  # a newer rule locks nobody out
             refuse("bio", check_bio(bio))
             by.audited(is_oneself, "user set bio")(user)

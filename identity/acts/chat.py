@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from identity.acts.actors import Authority
 from identity.acts.rights import may_administer
-from identity.messages.outbox import CHAT, MOST_WAITING, WEBHOOK_ID
+from identity.messages.outbox import CHAT, MOST_CHAT_MESSAGES, WEBHOOK_ID
 from identity.messages.webhook import EVENTS, FORMATS, check_address, new_key
 from model.errors import AlreadyThere, ChangedBefore, InvalidField, NotFound
 from model.kinds import OUTBOX, WEBHOOKS, given_up_of
@@ -98,6 +98,6 @@ def find_webhook(store: Storage) -> Webhook | None:
     return store.records(WEBHOOKS).find(WEBHOOK_ID)
 
 
-def given_up(store: Storage, at_most: int = MOST_WAITING) -> list[Message]:
+def given_up(store: Storage, at_most: int = MOST_CHAT_MESSAGES) -> list[Message]:
     """Return the messages that were given up, the newest first."""
     return store.records(OUTBOX).page("queue", given_up_of(CHAT), None, at_most, newest_first=True)

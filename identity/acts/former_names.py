@@ -9,7 +9,7 @@ from storage import Storage
 MOST_KEPT = 10  # former names of one player
 
 
-def refuse_hoarding(store: Storage, user: User, name: str) -> None:
+def require_few_names(store: Storage, user: User, name: str) -> None:
     """Raise TooManyNames if a player would keep more than MOST_KEPT names under this new one.
 
     One of the player's former names, or the present one spelled differently, is always fine.

@@ -15,7 +15,7 @@ from model.site_records import Invite
 from storage import Storage
 
 MOST_DAYS, MOST_USES = 365, 1000
-NOTE_LENGTH = 60  # characters
+INVITE_NOTE_LENGTH = 60  # characters
 
 
 class EndedBefore(InvalidField):
@@ -71,8 +71,8 @@ def _check(days: int, uses: int, note: str, flair: str) -> None:
         raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")
     if not 1 <= uses <= MOST_USES:
         raise InvalidField("uses", f"Invite 1 to {MOST_USES:,} people.")
-    if len(note) > NOTE_LENGTH:
-        raise InvalidField("note", f"Use up to {NOTE_LENGTH} characters on one line.")
+    if len(note) > INVITE_NOTE_LENGTH:
+        raise InvalidField("note", f"Use up to {INVITE_NOTE_LENGTH} characters on one line.")
     refuse("note", check_description(note))
     refuse("flair", check_flair(flair) if flair else None)
 

@@ -150,8 +150,8 @@ def text_of(value: object) -> str:
 def words_of(line: dict, known: Known) -> Words:
     """Return what stands in the places of the sentence for a line."""
     words = Words({name: text_of(value) for name, value in line.items()})
-    words["by"] = name_player(known.users, line.get("by"), at_start=True)
-    words["user"] = name_player(known.users, line["user"]) if "user" in line else ADMINISTRATORS
+    words["by"] = word_for_player(known.users, line.get("by"), at_start=True)
+    words["user"] = word_for_player(known.users, line["user"]) if "user" in line else ADMINISTRATORS
     client = known.clients.get(str(line.get("client")))
     invite = known.invites.get(str(line.get("invite")))
     words["client"] = LINK.format("developer", client.id, client.name) if client else "that is gone"
@@ -165,7 +165,7 @@ def words_of(line: dict, known: Known) -> Words:
     return words
 
 
-def name_player(users: dict[int, User], player: object, at_start: bool = False) -> Markup | str:
+def word_for_player(users: dict[int, User], player: object, at_start: bool = False) -> Markup | str:
     """Return the words for a player of a line, who may have left, or for the command."""
     if player == "command":
         return "The command" if at_start else "the command"

@@ -15,8 +15,8 @@ from identity.http.context import base_url, get_storage, mail_is_on
 from identity.oauth.openid import is_on
 from identity.oauth.programs import (
     Program,
-    find_pages,
     find_program,
+    find_program_pages,
     find_warnings,
     program_of,
     read_page,
@@ -75,7 +75,7 @@ def clients_page(player: User, problems: dict[str, str]) -> str:
         clients=[(each, name_owner(get_storage(), each)) for each in clients],
         more=more,
         clients_each=CLIENTS_EACH,
-        programs=[(name, read_page(page).title) for name, page in find_pages().items()],
+        programs=[(name, read_page(page).title) for name, page in find_program_pages().items()],
         typed=request.form if problems and not is_program else {"require_pkce": "yes"},
         chosen=request.form,
         openid=is_on(),
@@ -119,7 +119,7 @@ def register(player: User) -> Response | tuple:
     public = KINDS.get(request.form.get("kind", ""))
     if "program" in request.form:
         program = find_program(request.form["program"], request.form.get("address", "").strip())
-        forms.refuse_problems(program=check_name(player, program.title))
+        forms.refuse_problems(program=check_app_name(player, program.title))
         fields = program.client_fields(mail_is_on())
     elif public is None:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
@@ -140,7 +140,7 @@ def show_secret(player: User, client: Client, secret: str) -> tuple:
     return client_page(player, client, {}, secret), 201, {"Location": f"/developer/{client.id}"}
 
 
-def check_name(player: User, name: str, kept_name: str | None = None) -> str | None:
+def check_app_name(player: User, name: str, kept_name: str | None = None) -> str | None:
     """Check the name of an app; only an administrator gives one that looks like the site's."""
     is_free = may_administer(player) or name == kept_name
     return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
@@ -171,7 +171,7 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     problems["redirect_uris"] = problems.get("redirect_uris") or nowhere
     forms.refuse_problems(
         **problems,
-        name=check_name(player, fields["name"], client and client.name),
+        name=check_app_name(player, fields["name"], client and client.name),
         description=check_description(fields["description"]),
         flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
     )

@@ -115,7 +115,7 @@ def change_password() -> Response:
 def healthz() -> JsonResponse:
     """Return 200 if records and pictures can be read and written, else 503."""
     try:
-        get_storage().check_health()
+        get_storage().require_health()
     except StorageError as error:
         current_app.logger.error("unhealthy: %s", error)
         body = {"message": "the records or pictures cannot be read or written"}

@@ -217,13 +217,13 @@ class RecordFiles(Records):
 
     @raises_storage_errors
     def add(self, record: Record, before: Before[Record] = ignore) -> None:
-        self.kind.refuse_broken_rules(record)
+        self.kind.require_rules(record)
         path, keys = self.path(record.id), keys_of(self.kind, record)
         with self.changing():
             self._remove_expired()
             if os.path.lexists(path):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
-            self.refuse_taken(record)
+            self.require_free_keys(record)
             before(record)
             with self.entries.updated(record.id, [], keys):
                 disk.write_record(path, record)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from model.encoding import encode, stored_fields
+from model.encoding import encode_values, stored_fields
 from model.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
 from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
 from model.records import User
@@ -80,16 +80,16 @@ class UserFiles(RecordFiles, Users):
     @raises_storage_errors
     def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         with self.layout.kind_lock(self.kind):
-            self.refuse_addition(user)
+            self.require_addable(user)
             if first and not self.is_new():
                 raise InviteSpent
             user.id = self._take_id()
         # Most of the time passes here. Others can add accounts meanwhile.
         disk.sync_folder(self.layout.data_dir)  # before anything is saved under the id
-        path, record = self.path(user.id), encode(stored_fields(user))
+        path, record = self.path(user.id), encode_values(stored_fields(user))
         lock = self.layout.kind_lock(self.kind)
         with disk.written_beside(path, record) as temporary, lock:
-            self.refuse_addition(user)
+            self.require_addable(user)
             if self._is_used(user.id):  # a restore may have come between
                 raise IdTaken
             before(user)

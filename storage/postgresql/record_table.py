@@ -210,7 +210,7 @@ class RecordTable(Records):
     # -- changes -------------------------------------------------------------------------------
 
     def add(self, record: Record, before: Before[Record] = ignore) -> None:
-        self.kind.refuse_broken_rules(record)
+        self.kind.require_rules(record)
         # One at a time of those with the same key: of one player, say.
         shared = next(filter(None, (index.of(record) for index in self.kind.indexes)), None)
         with self.database.transaction(f"{self.kind.name} of {shared}" if shared else ""):
@@ -219,7 +219,7 @@ class RecordTable(Records):
             self._remove_expired()
             if self.existing([record.id]):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
-            self.refuse_taken(record)
+            self.require_free_keys(record)
             before(record)
             self.insert_row(record)
 

@@ -65,7 +65,7 @@ class UserTable(RecordTable, Users):
             [(user.id,)] = self.database.save(
                 "UPDATE installation SET next_user_id = next_user_id + 1 RETURNING next_user_id - 1"
             )
-            self.refuse_addition(user)
+            self.require_addable(user)
             if user.id >= USER_IDS_END:
                 raise BadInstallation(f"ids of players end before {USER_IDS_END}")
             if first and user.id > 1:

@@ -490,7 +490,7 @@ def test_edited_or_missing_key_file_counts_within_a_second(storage, data):
     assert storage.keys.current() == (first, b"another-key")
     path.rename(data / "elsewhere")
     with pytest.raises(StorageFailed):  # at once
-        storage.check_health()
+        storage.require_health()
     time.sleep(contract.KEYS_CACHED)
     with pytest.raises(StorageFailed):
         storage.keys.current()

@@ -26,14 +26,15 @@ from identity.site.pasted import unwrap
 from identity.site.settings import check_game
 from model.client_rules import check_new_uris, check_opens
 from model.errors import DamagedRecord, NoSuchClient
+from model.kinds import CLIENTS
 from model.names import check_client_name
 from model.records import Client, User
 from model.rules import USER_ID, check_description, check_groups
-from pages.community.games import start_of_page
 from pages.community.players import format_hours_ago
 from pages.developer.samples import exchange_command, web_page_of
 from pages.kit import forms
 from pages.kit.actors import authority_of
+from pages.kit.paging import place_in
 from pages.kit.proof import ask_proof, with_proof
 from pages.kit.rendering import is_open_to_members, may_register, render_page
 from pages.kit.uploads import read_images
@@ -68,7 +69,7 @@ def show_clients() -> str:
 def clients_page(player: User, problems: dict[str, str]) -> str:
     """Return the page of the clients that a player manages; the problems are those of one form."""
     is_program = "program" in request.form
-    clients, more = clients_shown(player, start_of_page("after"))
+    clients, more = clients_shown(player, place_in(CLIENTS, "after"))
     return render_page(
         "developer/apps.html",
         player,
@@ -85,7 +86,7 @@ def clients_page(player: User, problems: dict[str, str]) -> str:
     )
 
 
-def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
+def clients_shown(player: User, after: str | None) -> tuple[list[Client], str | None]:
     """Return the clients on one page, and the id `after` which the next page starts, or None.
 
     Administrators see all clients, oldest first. If there are more than CLIENTS_SHOWN, they are

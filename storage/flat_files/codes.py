@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from model.encoding import DECODER, build_record, encode_values, stored_fields
+from model.encoding import DECODER, build_record, encode_values, record_as_dict
 from model.errors import CodeSpent, NoSuchCode
 from model.records import AuthorizationCode, sha256
 from storage.contract import Code, Codes
@@ -33,7 +33,7 @@ class CodeFiles(Codes):
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
         path = f"{self._folder}/{number}/{sha256(code)}.json"
-        content = encode_values(stored_fields(record) | {"boot_id": self._boot_id})
+        content = encode_values(record_as_dict(record, stored=True) | {"boot_id": self._boot_id})
         disk.write_file(path, content, durable=self._boot_id is None)
 
     @raises_storage_errors

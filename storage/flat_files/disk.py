@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from model.encoding import decode_record, encode_values, stored_fields
+from model.encoding import decode_record, encode_values, record_as_dict
 from model.errors import NotFound, SaveUnconfirmed
 from storage.files import (
     commit,
@@ -295,7 +295,7 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
 
 def write_record(path: str, record) -> None:
     """Write a record durably, which makes a change count. Raises SaveUnconfirmed, OSError."""
-    write_file(path, encode_values(stored_fields(record)), commits=True)
+    write_file(path, encode_values(record_as_dict(record, stored=True)), commits=True)
 
 
 def read_lines(path: str) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from model import kinds
-from model.encoding import encode_values, stored_fields
+from model.encoding import encode_values, record_as_dict
 from model.errors import BadInstallation, DamagedRecord
 from model.kind import Kind
 from model.kinds import USERS
@@ -99,7 +99,7 @@ class StagedFiles(Load):
 
     def add(self, kind: Kind, record: Any) -> None:
         path = self.layout.path(kind.name, f"{record.id}.json")
-        self._write(path, [encode_values(stored_fields(record))])
+        self._write(path, [encode_values(record_as_dict(record, stored=True))])
         self.entries.add(kind, record)
 
     def add_deleted_id(self, user_id: int) -> None:

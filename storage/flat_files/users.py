@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from model.encoding import encode_values, stored_fields
+from model.encoding import encode_values, record_as_dict
 from model.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
 from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
 from model.records import User
@@ -86,7 +86,7 @@ class UserFiles(RecordFiles, Users):
             user.id = self._take_id()
         # Most of the time passes here. Others can add accounts meanwhile.
         disk.sync_folder(self.layout.data_dir)  # before anything is saved under the id
-        path, record = self.path(user.id), encode_values(stored_fields(user))
+        path, record = self.path(user.id), encode_values(record_as_dict(user, stored=True))
         lock = self.layout.kind_lock(self.kind)
         with disk.written_beside(path, record) as temporary, lock:
             self.require_addable(user)

@@ -10,7 +10,7 @@ import math
 import secrets
 import time
 
-from model.encoding import decode_record, stored_fields
+from model.encoding import decode_record, record_as_dict
 from model.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
 from model.records import AuthorizationCode, now_ms, sha256
 from storage.contract import Code, Codes
@@ -33,7 +33,7 @@ class CodeTable(Codes):
             self._cleaned = time.monotonic()
             oldest = now_ms() - KEPT
             self._database.execute_unlogged("DELETE FROM codes WHERE issued < %s", [oldest])
-        values = json.dumps(stored_fields(record), ensure_ascii=False)
+        values = json.dumps(record_as_dict(record, stored=True), ensure_ascii=False)
         self._database.execute_unlogged(
             "INSERT INTO codes (hash, record, issued) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
             [sha256(code), values, now_ms()],

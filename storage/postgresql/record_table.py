@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from model.encoding import decode_record, stored_fields
+from model.encoding import decode_record, record_as_dict
 from model.errors import AlreadyThere, DamagedRecord
 from model.kind import Kind, day_of
 from model.kinds import dependents_of
@@ -39,7 +39,7 @@ def columns_of(kind: Kind) -> str:
 
 def row_of(kind: Kind, record: Any) -> list:
     """Return the row of a record."""
-    content = json.dumps(stored_fields(record), ensure_ascii=False)
+    content = json.dumps(record_as_dict(record, stored=True), ensure_ascii=False)
     return [record.id, content, *keys_of(kind, record)]
 
 

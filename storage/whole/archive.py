@@ -33,7 +33,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from model import kinds
 from model.addresses import check_email
-from model.encoding import decode_record, encode_values, stored_fields
+from model.encoding import decode_record, encode_values, record_as_dict
 from model.errors import BadFile, BadInstallation, DamagedRecord
 from model.kind import Kind
 from model.records import PICTURE_SIZES, User
@@ -156,7 +156,7 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, report: Report) -> int:
 def _add_record(archive: tarfile.TarFile, name: str, record: Any, report: Report) -> bool:
     """Add a record and return True, or report that it is too large for a restore."""
     try:
-        _add(archive, name, encode_values(stored_fields(record)))
+        _add(archive, name, encode_values(record_as_dict(record, stored=True)))
     except DamagedRecord as error:
         report(f"{error}: left out")
         return False

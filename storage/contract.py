@@ -35,7 +35,15 @@ from model.kind import Kind
 from model.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.repositories import Clients, Handles, Images, Invites, Records
+from storage.repositories import (
+    Clients,
+    FormerEmails,
+    FormerNames,
+    Handles,
+    Images,
+    Invites,
+    Records,
+)
 from storage.users import Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
@@ -45,6 +53,7 @@ KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 KEYS_CACHED = 1.0  # seconds: each signature needs the keys, and they rarely change
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 GENERATED_CACHED = 4096  # pictures that were drawn: about 200 bytes each
+PARTS = {each.kind: each for each in (Clients, Invites, FormerNames, FormerEmails, Handles)}
 Code = TypeVar("Code", AuthorizationCode, DeviceRequest)
 
 
@@ -277,9 +286,26 @@ class Storage(ABC):
     _tried_saving = -math.inf  # time.monotonic()
     _problem: StorageError | None = None  # of that save
 
-    @abstractmethod
+    def keep_records(self, users: Users, backend: type[Records], place: object) -> None:
+        """Keep users, and the records of the other kinds as a class does that is given a place."""
+        self._backend, self._place = backend, place
+        self._records: dict[Kind, Records] = {kinds.USERS: users}
+        self.users, self.clients, self.invites, self.handles, self.openid_keys = map(
+            self.records,
+            (kinds.USERS, kinds.CLIENTS, kinds.INVITES, kinds.HANDLES, kinds.OPENID_KEYS),
+        )
+        users.clients, users.invites = self.clients, self.invites
+        users.former_names = self.records(kinds.FORMER_NAMES)
+        users.former_emails = self.records(kinds.FORMER_EMAILS)
+        self.invites.accounts_of = users.accounts_of
+
     def records(self, kind: Kind) -> Records:
-        """Return the records of any kind."""
+        """Return the records of any kind, with the methods of its class in PARTS."""
+        if kind not in self._records:
+            part, backend = PARTS.get(kind), self._backend
+            made = type(part.__name__, (backend, part), {}) if part else backend
+            self._records[kind] = made(self._place, kind)
+        return self._records[kind]
 
     def is_empty(self) -> bool:
         """Return True if there is no record of a kind that counts: no user and no client."""

@@ -18,17 +18,7 @@ from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
 from storage.maintenance import ignore
-from storage.repositories import (
-    Before,
-    Clients,
-    FormerEmails,
-    FormerNames,
-    Handles,
-    Id,
-    Record,
-    Records,
-    Value,
-)
+from storage.repositories import Before, Id, Record, Records, Value
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
@@ -299,19 +289,3 @@ class RecordFiles(Records):
                     self.entries.remove(*key, record_id)
                 os.unlink(self.path(record_id))
             self.entries.remove(day, value, record_id)
-
-
-class ClientFiles(RecordFiles, Clients):
-    """The clients as files."""
-
-
-class FormerNameFiles(RecordFiles, FormerNames):
-    """The former names as files."""
-
-
-class FormerEmailFiles(RecordFiles, FormerEmails):
-    """The former addresses as files."""
-
-
-class HandleFiles(RecordFiles, Handles):
-    """The handles as files."""

@@ -15,17 +15,7 @@ from model.kinds import dependents_of
 from model.records import now_ms
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
-from storage.repositories import (
-    Before,
-    Clients,
-    FormerEmails,
-    FormerNames,
-    Handles,
-    Id,
-    Record,
-    Records,
-    Value,
-)
+from storage.repositories import Before, Id, Record, Records, Value
 
 CACHED = 1000  # decoded records of a kind
 CLEANING_INTERVAL = 60  # seconds
@@ -275,22 +265,6 @@ class RecordTable(Records):
             f"WHERE day < %s LIMIT {REMOVED_AT_ONCE} FOR UPDATE SKIP LOCKED)"
         )
         self.database.save(query, [day_of(now_ms())])
-
-
-class ClientTable(RecordTable, Clients):
-    """The clients in a database."""
-
-
-class FormerNameTable(RecordTable, FormerNames):
-    """The former names in a database."""
-
-
-class FormerEmailTable(RecordTable, FormerEmails):
-    """The former addresses in a database."""
-
-
-class HandleTable(RecordTable, Handles):
-    """The handles in a database."""
 
 
 def _page(

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from identity.acts.actors import Authority, NotAllowed
-from identity.acts.former_names import require_few_names
 from identity.acts.naming import name_actor
 from identity.acts.passkeys import require_way_in
 from identity.acts.rights import (
@@ -22,15 +21,18 @@ from identity.acts.rights import (
     may_unsuspend,
 )
 from identity.messages.outbox import announce
-from identity.site.formatting import pluralize
-from model.errors import InvalidField
+from identity.site.formatting import DATE, format_time, pluralize
+from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
-from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
+from model.names import unique_key
+from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms, sha256
 from model.rules import check_bio, check_description, check_flair, check_mod_level, refuse
+from storage import Storage
 from storage.repositories import Images
 
 RESETS = ("bio", "name", "picture")
 RANKS = ("a player", "a moderator", "an administrator")  # by level
+NAMES_KEPT = 10  # former names of one player, which nobody else can have
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
@@ -183,7 +185,7 @@ def change_profile(
         kept = user.name if name is None else name
         by.audited(is_oneself, "user set name", "name", kept)(user)
         if not by.is_command:
-            require_few_names(by.store, user, kept)
+            _require_few_names(by.store, user, kept)
         if bio not in (None, user.bio):  # a newer rule locks nobody out
             refuse("bio", check_bio(bio))
             by.audited(is_oneself, "user set bio")(user)
@@ -202,6 +204,23 @@ def change_profile(
         # A name that is refused counts as well: to ask for it takes the lock of all accounts.
         by.count_own("rename of", RENAMES_AN_HOUR)
         by.store.users.rename(user_id, name, change)
+
+
+def _require_few_names(store: Storage, user: User, name: str) -> None:
+    """Raise TooManyNames if a player would keep more than NAMES_KEPT names under this new one.
+
+    One of the player's former names, or the present one spelled differently, is always fine.
+    """
+    own, new = (sha256(unique_key(each)) for each in (user.name, name))
+    kept = {each.id: each.expires for each in store.users.former_names.of(user.id)}
+    kept.pop(own, None)
+    if new not in (own, *kept) and len(kept) >= NAMES_KEPT:
+        date = format_time(min(kept.values()), DATE)
+        raise TooManyNames(
+            "name",
+            f"You gave up {NAMES_KEPT} names lately. Take one of them back, or choose a new one "
+            f"after {date}.",
+        )
 
 
 def save_picture(by: Authority, user_id: int, images: Images) -> None:

@@ -8,8 +8,7 @@ from identity.http.responses import ANY_ORIGIN, NO_STORE, JsonResponse
 from identity.oauth.authorization import OPENID, PROFILE, PROMPTS
 from identity.oauth.claims import CLAIMS, TOKEN_CLAIMS
 from identity.oauth.clients import CODE_FIELDS
-from identity.oauth.openid import is_on, require_openid
-from identity.oauth.openid_keys import published_keys
+from identity.oauth.openid import is_on, published_keys, require_openid
 from identity.oauth.terms import SCOPES
 from model.errors import StorageError
 from pages.kit.rendering import lists_profiles

@@ -8,7 +8,7 @@ from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
 from identity.acts.actors import COMMAND, Authority
-from identity.oauth.openid_keys import rotate_keys
+from identity.oauth.openid import rotate_keys
 from model.errors import StorageFailed
 from storage.flat_files import keys as key_files
 

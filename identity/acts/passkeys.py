@@ -81,8 +81,7 @@ def remove(by: Authority, passkey_id: str, rp_id: str | None) -> None:
 
 def remove_password(by: Authority, user_id: int, rp_id: str | None) -> None:
     """Remove the password of a player. Raises LastWayIn."""
-    with by.store.users.edit(user_id) as user:
-        by.require(is_oneself, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         if user.password_hash:
             user.password_hash = ""
             require_way_in(by.store, user, rp_id)

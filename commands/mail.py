@@ -30,8 +30,8 @@ def mail_test(address: str) -> None:
     config = read_settings()
     if not config["SMTP_URL"]:
         raise SettingError("SMTP_URL", "is not set: smtp://user:password@host:port")
+    from identity.messages.letter import Letter
     from identity.messages.mail import (  # Flask, which no other command here needs
-        Letter,
         compose,
         new_mailer,
     )

@@ -17,7 +17,8 @@ from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server,
 
 from identity.access.mail_channel import UNCONFIRMED_AN_HOUR, Mail, count_unconfirmed_letter
 from identity.messages import smtp
-from identity.messages.mail import Letter, compose, new_mailer
+from identity.messages.letter import Letter
+from identity.messages.mail import compose, new_mailer
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
 from identity.site.settings import SettingError, parse_smtp_url, read_settings

@@ -15,7 +15,7 @@ from identity.acts.actors import HALF_AN_HOUR
 from identity.http.context import base_url, get_storage, mail_is_on
 from identity.http.limits import AttemptLimit, client_address, count_attempts, limits_of_address
 from identity.http.signing import serializer
-from identity.messages.mail import Letter
+from identity.messages.letter import Letter
 from identity.messages.outbox import KEPT_DAYS, MAIL, new_message, post
 from identity.site.formatting import DATE_AND_TIME, DAY, format_time
 from model.addresses import check_email, login_key

@@ -5,14 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from identity.access.links import CONFIRMATION, PASSWORD, codes_of, find_by_address, issue_link
-from identity.messages.mail import (
-    Letter,
-    compose,
-    confirmation_letter,
-    new_mailer,
-    read_template,
-    recovery_letter,
-)
+from identity.messages.letter import Letter, confirmation_letter, recovery_letter
+from identity.messages.mail import compose, new_mailer, read_template
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused
 from identity.site.states import edit_state
 from model.errors import StorageError

@@ -1,4 +1,4 @@
-"""Letters: what they say, and how they are composed, with their headers."""
+"""Letters: how they are composed, with their headers."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -6,50 +6,13 @@ from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, localtime, make_msgid, quote
-from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, Template
 
+from identity.messages.letter import Letter
 from identity.messages.smtp import Mailer, check_head
 from identity.site.settings import RESOURCES, parse_smtp_url
 from model.addresses import ascii_email
-
-LINK_ENDS = ("The link works once, for an hour.", "Was that not you? Ignore this email.")
-
-
-class Letter(NamedTuple):
-    """What a letter says: sentences, and a link with its code."""
-
-    subject: str
-    text: list[str]
-    link: str = ""
-    words: str = ""  # of the link
-    code: str = ""
-    end: tuple[str, ...] = ()
-
-
-def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:
-    """Return the letter with a link that confirms an address."""
-    return Letter(
-        f"Confirm your email for {site}",
-        [f"Somebody typed this address at {site}. If that was you, confirm it."],
-        f"{url}/confirm#{text}",
-        "Confirm this address",
-        code,
-        LINK_ENDS,
-    )
-
-
-def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
-    """Return the letter with a link for a new password."""
-    return Letter(
-        f"Set a new password for {site}",
-        [f"Somebody asked for a new password for your account at {site}."],
-        f"{url}/recover#{text}",
-        "Set a new password",
-        code,
-        LINK_ENDS,
-    )
 
 
 @functools.cache

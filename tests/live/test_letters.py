@@ -12,7 +12,8 @@ from mail_server import MailServer, code_in, link_in, text_of_letter
 from waiting import wait_until
 
 from commands.running import SERVER_MODULES
-from identity.messages.mail import Letter, compose
+from identity.messages.letter import Letter
+from identity.messages.mail import compose
 from identity.messages.outbox import MAIL, new_message
 from model.kinds import OUTBOX, waiting_queues
 from model.records import now_ms

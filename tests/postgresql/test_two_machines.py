@@ -15,7 +15,8 @@ from mail_server import MailServer
 from waiting import PATIENCE, wait_until
 
 from identity.http.limits import ATTEMPTS_PER_NAME
-from identity.messages.mail import Letter, compose
+from identity.messages.letter import Letter
+from identity.messages.mail import compose
 from identity.messages.outbox import MAIL, new_message
 from model.kinds import OUTBOX, waiting_queues
 from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Grant

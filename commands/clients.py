@@ -11,10 +11,10 @@ from identity.acts import apps
 from identity.acts.actors import COMMAND, Authority
 from identity.oauth.programs import (
     Program,
-    find_program,
     find_program_pages,
     find_warnings,
     program_of,
+    read_named_program,
 )
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game, read_settings
@@ -150,7 +150,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
     if program:
         if {"redirect_uris", "public"} & given.keys():
             raise click.UsageError("--for says the redirect URIs of a client with a secret.")
-        program = find_program(*program)
+        program = read_named_program(*program)
         given = program.client_fields(mail_is_set()) | given
     given = {"redirect_uris": []} | given
     if "name" not in given:

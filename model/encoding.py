@@ -67,11 +67,11 @@ def build_record(record_type: type, values: dict):
         elif container is inner and value is not None:
             setattr(record, name, build_record(inner, value))
     if record_type is User:
-        _check_flairs(record)
+        _require_flairs(record)
     return record
 
 
-def _check_flairs(user: User) -> None:
+def _require_flairs(user: User) -> None:
     if user.equipped_flair not in user.flairs or "none" not in user.flairs:
         raise BadValue("flairs", "'none' or the equipped flair is missing.")
 

@@ -172,7 +172,7 @@ def require_eligible(data) -> None:  # fido2.webauthn.AuthenticatorData
         raise ValueError("backed up, and not eligible")
 
 
-def find_passkey(
+def read_passkey(
     store: Storage, answer: dict, rp_id: str, asked_id: str = ""
 ) -> tuple[Passkey, User]:
     """Return the passkey that an answer names, and its player.

@@ -29,7 +29,7 @@ def create(by: Authority, days: int, uses: int = 1, note: str = "", flair: str =
 
     It is good for `days` days and for `uses` accounts, which get the flair.
     """
-    _check(days, uses, note, flair)
+    _require_possible(days, uses, note, flair)
 
     def before(invite: Invite) -> None:
         by.require(may_administer)
@@ -65,7 +65,7 @@ def renew(by: Authority, invite_id: str) -> str:
     return secret
 
 
-def _check(days: int, uses: int, note: str, flair: str) -> None:
+def _require_possible(days: int, uses: int, note: str, flair: str) -> None:
     """Raise InvalidField for the first value that no invitation can have."""
     if not 1 <= days <= MOST_DAYS:
         raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")

@@ -133,7 +133,7 @@ def find_program_pages() -> dict[str, str]:
     return {match[2]: match[0] for match in map(PAGE.fullmatch, pages) if match}
 
 
-def find_program(name: str, address: str) -> Program:
+def read_named_program(name: str, address: str) -> Program:
     """Return a program that is to be registered, at its address. Raises InvalidField."""
     refuse(
         "program",

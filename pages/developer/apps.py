@@ -15,10 +15,10 @@ from identity.http.context import base_url, get_storage, mail_is_on
 from identity.oauth.openid import is_on
 from identity.oauth.programs import (
     Program,
-    find_program,
     find_program_pages,
     find_warnings,
     program_of,
+    read_named_program,
     read_page,
     split_settings,
 )
@@ -119,7 +119,9 @@ def register(player: User) -> Response | tuple:
     """Register a `program` at its `address`, or a client of a `kind` by `read_client_form`."""
     public = KINDS.get(request.form.get("kind", ""))
     if "program" in request.form:
-        program = find_program(request.form["program"], request.form.get("address", "").strip())
+        program = read_named_program(
+            request.form["program"], request.form.get("address", "").strip()
+        )
         forms.refuse_problems(program=check_app_name(player, program.title))
         fields = program.client_fields(mail_is_on())
     elif public is None:
@@ -200,10 +202,10 @@ def problems_of_addresses(
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
     """Show one client with the forms of its owner."""
-    return client_page(*find_own_client(client_id), {})
+    return client_page(*read_own_client(client_id), {})
 
 
-def find_own_client(client_id: str) -> tuple[User, Client]:
+def read_own_client(client_id: str) -> tuple[User, Client]:
     """Return the signed-in player and a client that they manage. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().clients.read(client_id)
     if not may_manage(player, client):
@@ -260,7 +262,7 @@ def who_fields(groups: list[str]) -> dict[str, str]:
     return {"who": next((who for who, each in WHO.items() if each == groups), "other")}
 
 
-client_form = functools.partial(forms.form_view, find_own_client, client_page)
+client_form = functools.partial(forms.form_view, read_own_client, client_page)
 
 
 @developer.post("/developer/<client_id>")

@@ -5,8 +5,8 @@ import functools
 from flask import Blueprint, request
 
 from identity.access.passkeys import (
-    find_passkey,
     read_credential,
+    read_passkey,
     request_options,
     verify_assertion,
 )
@@ -56,7 +56,7 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
     with counting_refusals():
         challenge, asked_id = use_challenge("sign-in")
         answer = read_credential(request.form.get("credential", ""))
-        passkey, user = find_passkey(get_storage(), answer, own_rp_id(), asked_id)
+        passkey, user = read_passkey(get_storage(), answer, own_rp_id(), asked_id)
         use = verify_assertion(answer, passkey, challenge, base_url())
     by, player = authority_of(user), signed_in_player()
     if player and player.id == user.id and is_enough(leads_to):

@@ -32,10 +32,10 @@ class AttemptFiles(Attempts):
         # No file is made if `limit` attempts are counted already.
         folder, number = self._folder(window), window_of_now(window)
         now, before = self._files(kind, subject, folder, number)
-        _check_room(now, before, limit, window)
+        _require_room(now, before, limit, window)
         make_window(folder, number)
         with locked(now) as descriptor:
-            size = _check_room(now, before, limit, window)
+            size = _require_room(now, before, limit, window)
             os.ftruncate(descriptor, size + 1)
         return Attempt(now)
 
@@ -44,7 +44,7 @@ class AttemptFiles(Attempts):
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
         files = self._files(kind, subject, self._folder(window), window_of_now(window))
-        _check_room(*files, limit, window)
+        _require_room(*files, limit, window)
 
     @raises_storage_errors
     def refund(self, attempt: Attempt) -> None:
@@ -72,7 +72,7 @@ class AttemptFiles(Attempts):
         return [f"{folder}/{each}/{name}" for each in (number, number - 1)]
 
 
-def _check_room(now: str, before: str, limit: int, window: int) -> int:
+def _require_room(now: str, before: str, limit: int, window: int) -> int:
     """Return the count of this window. Raises TooManyAttempts if both reach `limit`."""
     counts = [_size_of(now), _size_of(before)]
     if sum(counts) >= limit:

@@ -43,7 +43,7 @@ class AttemptTable(Attempts):
         values = {"subject": key, "number": number, "limit": limit}
         values["expires"] = (number + 2) * window
         if not self._database.execute_unlogged(COUNT, values):
-            self._refuse_reached(key, number, limit, window)
+            self._require_below_limit(key, number, limit, window)
             raise TooManyAttempts(1)  # one was given back just now
         return Attempt(f"{number}:{key.hex()}")
 
@@ -51,7 +51,7 @@ class AttemptTable(Attempts):
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
         number = int(time.time()) // window
-        self._refuse_reached(self._key(kind, subject, window), number, limit, window)
+        self._require_below_limit(self._key(kind, subject, window), number, limit, window)
 
     def refund(self, attempt: Attempt) -> None:
         number, _, key = attempt.place.partition(":")
@@ -69,7 +69,7 @@ class AttemptTable(Attempts):
         key = self._keys.current()[-1]
         return hmac.digest(key, f"{window}:{kind}:{subject}".encode(), "sha256")
 
-    def _refuse_reached(self, key: bytes, number: int, limit: int, window: int) -> None:
+    def _require_below_limit(self, key: bytes, number: int, limit: int, window: int) -> None:
         query = "SELECT number, count FROM attempts WHERE subject = %s AND number IN (%s, %s)"
         counts = dict(self._database.execute(query, [key, number, number - 1]))
         if sum(counts.values()) >= limit:

@@ -40,7 +40,7 @@ def load(
     """
     with archive_lock(database, report), database.own_transaction() as connection:
         connection.execute("SELECT FROM installation FOR UPDATE")
-        _refuse_unless_empty(connection)
+        _require_empty(connection)
         loaded = CopiedRows(connection)
         yield loaded
         loaded.finish()
@@ -48,7 +48,7 @@ def load(
     keys.expire()
 
 
-def _refuse_unless_empty(connection: psycopg.Connection) -> None:
+def _require_empty(connection: psycopg.Connection) -> None:
     counting = (f"EXISTS (SELECT FROM {kind.name})" for kind in kinds.KINDS if kind.counts)
     query = f"SELECT {' OR '.join(counting)}"
     if connection.execute(query).fetchone() == (True,):

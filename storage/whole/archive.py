@@ -273,7 +273,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress, report: Report) -> i
             _load_user(load, user, pictures, report)
             user, pictures = None, {}
         if part == "format":
-            _refuse_newer_version(_read_number(name, content))
+            _require_known_version(_read_number(name, content))
         elif part == "next_user_id":
             next_id = _read_number(name, content)
         elif part == "deleted":
@@ -297,7 +297,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress, report: Report) -> i
     return players
 
 
-def _refuse_newer_version(version: int) -> None:
+def _require_known_version(version: int) -> None:
     if version > VERSION:
         known = f"it is version {version}, and this program knows {VERSION}"
         raise DamagedRecord("format", known)

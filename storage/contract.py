@@ -10,10 +10,10 @@ a later read shows.
 A method that reads sees the old record or the new one, never a part, and takes no lock; it raises
 DamagedRecord for a record that cannot be decoded.
 
-Several methods take a callable `before`. It is called with the record that is about to change,
-under the record's lock. An exception that it raises stops the change. Edits never nest: inside an
-edit, or in `before`, methods that change records raise RuntimeError. `Audit.write` and
-`Attempts.count` may be called there.
+The block of `edit`, `adding` and `deleting` runs under the record's lock. Other methods take a
+callable `before`, and call it there with the record that is about to change. An exception that is
+raised there stops the change. Edits never nest: there, methods that change records raise
+RuntimeError. `Audit.write` and `Attempts.count` may be called.
 
 Methods that take `after` and `at_most` return at most so many, and only those behind that id.
 """
@@ -35,16 +35,8 @@ from model.kind import Kind
 from model.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.repositories import (
-    Clients,
-    FormerEmails,
-    FormerNames,
-    Handles,
-    Images,
-    Invites,
-    Records,
-)
-from storage.users import Users
+from storage.repositories import Clients, FormerEmails, FormerNames, Images, Invites, Records
+from storage.users import Handles, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 PLAYING_KEPT = 150  # seconds, as a sitting; the play page sends a heartbeat each minute
@@ -212,8 +204,8 @@ class Audit(ABC):
     def write(self, act: str, by: int | str, **ids: int | str) -> None:
         """Add a line, which is saved before the act that it describes.
 
-        `by` and `ids` have ids, never names. In an edit and in a `before` callable the line belongs
-        to that change.
+        `by` and `ids` have ids, never names. In an edit, in `adding` and `deleting`, and in a
+        `before` callable the line belongs to that change.
         """
         self.add_line(json.dumps({"time": now_ms(), "act": act, "by": by, **ids}).encode())
 

@@ -1,7 +1,8 @@
-"""The players: the part of the contract that keeps them, and what follows from it alone."""
+"""The players and their handles: these parts of the contract, and what follows from them alone."""
 
 import contextlib
 import dataclasses
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager
@@ -10,16 +11,17 @@ from model.addresses import check_email, login_keys, normal_email
 from model.errors import (
     AlreadyThere,
     DamagedRecord,
+    HandleTaken,
     IdTaken,
     InviteSpent,
     LastAdministrator,
     NameKept,
 )
 from model.kind import FIRST_DAY
-from model.kinds import NO_END, USERS
+from model.kinds import HANDLES, NO_END, USERS
 from model.names import check_name, normal_name, unique_key
-from model.records import PLAYER, User, sha256
-from model.rules import refuse
+from model.records import PLAYER, Handle, User, sha256
+from model.rules import HANDLE, refuse
 from storage.maintenance import ignore
 from storage.repositories import (
     Before,
@@ -258,3 +260,34 @@ class Users(Records[User]):
 
     def before_removal(self, user: User) -> None:
         self.former_names.keep(user.name, user.id)
+
+
+class Handles(Records[Handle]):
+    """The names that programs know players by."""
+
+    kind = HANDLES
+
+    def find_of(self, user_id: int) -> str | None:
+        """Return the handle of a player, or None."""
+        found = self.find_by("player", str(user_id))
+        return found and found.id
+
+    def of(self, user: User) -> str:
+        """Return the handle of a player, made at the first call.
+
+        It is the name of that time, if it has only the characters of HANDLE and no player ever had
+        it as a handle, else `player<id>`. Raises StorageFailed, DamagedRecord.
+        """
+        if found := self.find_of(user.id):
+            return found
+        own = f"player{user.id}"
+        name = user.name.casefold()
+        # Other names of this form are the last choice of others.
+        is_usable = HANDLE.fullmatch(name) and not re.fullmatch("player[0-9]+", name)
+        for handle in (name, own) if is_usable else (own,):
+            with contextlib.suppress(AlreadyThere, HandleTaken):
+                self.add(Handle(handle, user.id))
+                return handle
+            if found := self.find_of(user.id):  # another process was faster
+                return found
+        raise DamagedRecord(f"handles/{own}", "it is the handle of another player")

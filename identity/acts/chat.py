@@ -53,7 +53,8 @@ def _change(by: Authority, seen: int, **fields: str | list[str]) -> None:
         none = Webhook(WEBHOOK_ID, 0, "", "", [])
         new = replace(none, changed=now_ms(), **fields)
         try:
-            return webhooks.add(new, lambda _: by.begin_change(none, seen, "chat"))
+            with webhooks.adding(new):
+                return by.begin_change(none, seen, "chat")
         except AlreadyThere as error:  # another administrator was faster
             raise ChangedBefore from error
     with webhooks.edit(WEBHOOK_ID) as webhook:
@@ -65,12 +66,9 @@ def _change(by: Authority, seen: int, **fields: str | list[str]) -> None:
 
 def remove(by: Authority, seen: int) -> None:
     """Tell the chat nothing more."""
-
-    def before(webhook: Webhook) -> None:
-        by.begin_change(webhook, seen, "chat")
-
     try:
-        by.store.records(WEBHOOKS).delete(WEBHOOK_ID, before)
+        with by.store.records(WEBHOOKS).deleting(WEBHOOK_ID) as webhook:
+            by.begin_change(webhook, seen, "chat")
     except NotFound as error:
         raise ChangedBefore from error
 

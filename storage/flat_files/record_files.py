@@ -17,8 +17,7 @@ from storage.files import raises_storage_errors, storage_error_from, translate_o
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
-from storage.maintenance import ignore
-from storage.repositories import Before, Id, Record, Records, Value
+from storage.repositories import Id, Record, Records, Value
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
@@ -205,16 +204,16 @@ class RecordFiles(Records):
             held.enter_context(layout.editing())
             yield
 
-    @raises_storage_errors
-    def add(self, record: Record, before: Before[Record] = ignore) -> None:
+    @contextlib.contextmanager
+    def adding(self, record: Record) -> Iterator[None]:
         self.kind.require_rules(record)
         path, keys = self.path(record.id), keys_of(self.kind, record)
-        with self.changing():
+        with translate_os_errors(), self.changing():
             self._remove_expired()
             if os.path.lexists(path):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
             self.require_free_keys(record)
-            before(record)
+            yield
             with self.entries.updated(record.id, [], keys):
                 disk.write_record(path, record)
 
@@ -254,10 +253,10 @@ class RecordFiles(Records):
         with self.entries.updated(record.id, old, new):
             disk.write_record(self.path(record.id), record)
 
-    @raises_storage_errors
-    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
-        with self.locked(record_id, keys_change=True) as record:
-            before(record)
+    @contextlib.contextmanager
+    def deleting(self, record_id: Id) -> Iterator[Record]:
+        with translate_os_errors(), self.locked(record_id, keys_change=True) as record:
+            yield record
             self.before_removal(record)
             self.remove(record)
             for key in keys_of(self.kind, record):

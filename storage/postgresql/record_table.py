@@ -13,9 +13,8 @@ from model.errors import AlreadyThere, DamagedRecord
 from model.kind import Kind, day_of
 from model.kinds import dependents_of
 from model.records import now_ms
-from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
-from storage.repositories import Before, Id, Record, Records, Value
+from storage.repositories import Id, Record, Records, Value
 
 CACHED = 1000  # decoded records of a kind
 CLEANING_INTERVAL = 60  # seconds
@@ -199,7 +198,8 @@ class RecordTable(Records):
 
     # -- changes -------------------------------------------------------------------------------
 
-    def add(self, record: Record, before: Before[Record] = ignore) -> None:
+    @contextlib.contextmanager
+    def adding(self, record: Record) -> Iterator[None]:
         self.kind.require_rules(record)
         # One at a time of those with the same key: of one player, say.
         shared = next(filter(None, (index.of(record) for index in self.kind.indexes)), None)
@@ -210,7 +210,7 @@ class RecordTable(Records):
             if self.existing([record.id]):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
             self.require_free_keys(record)
-            before(record)
+            yield
             self.insert_row(record)
 
     def insert_row(self, record: Record) -> None:
@@ -237,9 +237,10 @@ class RecordTable(Records):
         """Replace the row of a record, in a transaction."""
         self.database.save(self._update, [*row_of(self.kind, record), record.id])
 
-    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
+    @contextlib.contextmanager
+    def deleting(self, record_id: Id) -> Iterator[Record]:
         with self.locked(record_id) as record:
-            before(record)
+            yield record
             self.before_removal(record)
             self.remove(record_id)
             self._remove_dependents(self.kind, [record_id])

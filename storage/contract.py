@@ -30,7 +30,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from model import kinds
-from model.errors import StorageError
+from model.errors import StorageError, TooManyAttempts
 from model.kind import Kind
 from model.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.audit_lines import decode_lines, lines_about, time_of
@@ -44,6 +44,7 @@ PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 KEYS_CACHED = 1.0  # seconds: each signature needs the keys, and they rarely change
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
+UNKNOWN_CODE = "this authorization code is unknown"
 GENERATED_CACHED = 4096  # pictures that were drawn: about 200 bytes each
 PARTS = {each.kind: each for each in (Clients, Invites, FormerNames, FormerEmails, Handles)}
 Code = TypeVar("Code", AuthorizationCode, DeviceRequest)
@@ -164,6 +165,13 @@ class Attempts(ABC):
     @abstractmethod
     def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
         """Stop counting all attempts."""
+
+    @staticmethod
+    def require_below(limit: int, now: int, before: int, window: int) -> None:
+        """Raise TooManyAttempts if the counts of this window and the one before reach `limit`."""
+        if now + before >= limit:
+            windows = 2 if now >= limit else 1
+            raise TooManyAttempts(windows * window - int(time.time()) % window)
 
 
 class Playing(ABC):

@@ -19,7 +19,6 @@ from model.kinds import PASSKEYS
 from model.records import Passkey, User, now_ms
 from storage import Storage
 
-PASSKEYS_EACH = 20  # of one player
 CEREMONY_TIME = 300  # seconds between the options and the authenticator's answer
 ALGORITHMS = (-7, -8, -257)  # ES256, EdDSA and RS256, which 5.4 recommends, of RFC 9053 2
 VERIFIED = {"userVerification": "required"}  # the player, by a fingerprint, say

@@ -24,7 +24,7 @@ from storage.audit_lines import decode_line
 from storage.repositories import Records, unchanged
 
 LINES_SHOWN = 100  # on one page
-READ_AT_MOST = 900_000  # bytes for one page, of which many lines may be about others
+BYTES_READ = 900_000  # bytes for one page, of which many lines may be about others
 LINK = Markup('<a href="/{}/{}"><bdi>{}</bdi></a>')
 QUOTED = Markup("“<bdi>{}</bdi>”")
 REPORT = Markup('<a href="/admin/reports/{}">a report</a>')
@@ -93,7 +93,7 @@ def lines_before(before: int | None, wanted: Wanted) -> tuple[list[dict], int | 
         values = decode_line(line)
         if values and wanted.has(values):
             found.append(values)
-        if len(found) == LINES_SHOWN or size > READ_AT_MOST:
+        if len(found) == LINES_SHOWN or size > BYTES_READ:
             return found, position
     return found, None
 

@@ -3,9 +3,7 @@
 import bisect
 import contextlib
 import itertools
-import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from model.encoding import build_record, record_as_dict
@@ -17,14 +15,13 @@ from storage.files import raises_storage_errors, storage_error_from, translate_o
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
+from storage.maintenance import REMOVED_AT_ONCE, Cleaning
 from storage.repositories import Id, Record, Records, Value
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
 CACHED_LISTS = 64  # of ids; the longest may take some MiB
 CACHED_COUNTS = 400  # of entries: a week has 168 hours
-CLEANING_INTERVAL = 60  # seconds
-REMOVED_AT_ONCE = 50  # expired records
 
 
 @contextlib.contextmanager
@@ -47,7 +44,7 @@ class RecordFiles(Records):
         self._values = disk.StatCache(CACHED_RECORDS if kind.cached else CACHED_VALUES)
         self._lists = disk.StatCache(CACHED_LISTS)
         self._counts = disk.StatCache(CACHED_COUNTS)
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
 
     def path(self, record_id: Id) -> str:
         """Return the path of a record. Raises NotFound for text that is no id."""
@@ -275,9 +272,8 @@ class RecordFiles(Records):
 
     def _remove_expired(self) -> None:
         """Remove some expired records, not durably: what a power cut brings back has expired."""
-        if self.kind.expires is None or time.monotonic() - self._cleaned < CLEANING_INTERVAL:
+        if self.kind.expires is None or not self._cleaning.is_due():
             return
-        self._cleaned = time.monotonic()
         day = self.kind.key("day")
         folder = self.entries.folder(day)
         expired = (each for each in sorted(os.listdir(folder)) if each < day_of(now_ms()))

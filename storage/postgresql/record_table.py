@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
@@ -13,12 +11,11 @@ from model.errors import AlreadyThere, DamagedRecord
 from model.kind import Kind, day_of
 from model.kinds import dependents_of
 from model.records import now_ms
+from storage.maintenance import REMOVED_AT_ONCE, Cleaning
 from storage.postgresql.connections import Database, Rows
 from storage.repositories import Id, Record, Records, Value
 
 CACHED = 1000  # decoded records of a kind
-CLEANING_INTERVAL = 60  # seconds
-REMOVED_AT_ONCE = 50  # expired records
 
 
 def columns_of(kind: Kind) -> str:
@@ -49,7 +46,7 @@ class RecordTable(Records):
         self.kind = kind
         self.database = database
         self._decoded: dict[Id, tuple[bytes, Record]] = {}  # the last record of each
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
         columns, places = columns_of(kind), ", ".join(["%s"] * (2 + len(kind.keys)))
         self._insert = f"INSERT INTO {kind.name} ({columns}) VALUES ({places})"
         self._read = f"SELECT record FROM {kind.name} WHERE id = %s"
@@ -257,9 +254,8 @@ class RecordTable(Records):
 
     def _remove_expired(self) -> None:
         """Remove some expired records, in a transaction."""
-        if self.kind.expires is None or time.monotonic() - self._cleaned < CLEANING_INTERVAL:
+        if self.kind.expires is None or not self._cleaning.is_due():
             return
-        self._cleaned = time.monotonic()
         # Of several processes, none waits for another.
         query = (
             f"DELETE FROM {self.kind.name} WHERE id IN (SELECT id FROM {self.kind.name} "

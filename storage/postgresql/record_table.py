@@ -26,10 +26,10 @@ def columns_of(kind: Kind) -> str:
 def row_of(kind: Kind, record: Any) -> list:
     """Return the row of a record."""
     content = json.dumps(record_as_dict(record, stored=True), ensure_ascii=False)
-    return [record.id, content, *keys_of(kind, record)]
+    return [record.id, content, *key_columns_of(kind, record)]
 
 
-def keys_of(kind: Kind, record: Any) -> list[str | None]:
+def key_columns_of(kind: Kind, record: Any) -> list[str | None]:
     """Return the keys of a record, in the order of the columns."""
     return [key.of(record) for key in kind.keys]
 

@@ -89,12 +89,12 @@ from identity.oauth.claims import (
 from identity.oauth.clients import (
     DEVICE_GRANT,
     FORM_TYPE,
+    allow_pages_of_client,
     authenticate_client,
-    check_token_form,
-    find_named_client,
     read_form_parameters,
+    read_token_form,
 )
-from identity.oauth.device import DEVICE_CODE_USED, PREFIXES, read_answer, start_device_flow
+from identity.oauth.device import DEVICE_CODE_USED, PREFIXES, read_player_answer, start_device_flow
 from identity.oauth.grants import (
     TOKEN_MAX_AGE,
     find_granting_user,
@@ -397,9 +397,9 @@ def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonRes
     """Return the response with the token, for a code or for a player's answer to a device."""
     parameters = read_form_parameters(api_request)
     try:
-        form = check_token_form(parameters, is_standard)
+        form = read_token_form(parameters, is_standard)
     except BadRequest:
-        find_named_client(api_request, dict(parameters))  # its pages may read this error
+        allow_pages_of_client(api_request, dict(parameters))  # its pages may read this error
         raise
     client = authenticate_client(api_request, form)
     try:
@@ -422,7 +422,7 @@ def issue_tokens(
     store, is_device = api_request.storage, form["grant_type"] == DEVICE_GRANT
     try:
         if is_device:
-            name, code = read_answer(store, client, form["device_code"])
+            name, code = read_player_answer(store, client, form["device_code"])
         elif form["code"].startswith(PREFIXES):  # what a device has to wait for
             raise NoSuchCode
         else:

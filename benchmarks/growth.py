@@ -28,7 +28,7 @@ from benchmarks.report import Target, at_most, save, targets_table
 from benchmarks.workload import Call, Installation
 from identity.acts import accounts
 from identity.acts.actors import Actor, Authority
-from model.encoding import encode, record_as_dict
+from model.encoding import encode_values, record_as_dict
 from model.kinds import CLIENTS
 from model.records import Client, now_ms, sha256
 from pages.account.export import export_account
@@ -205,7 +205,7 @@ def add_clients(data: str, count: int) -> None:
         owner = 2 + number % (FEW - 1)
         client = Client(secrets.token_hex(12), "Chess", sha256("x"), [], owner, game_url=game)
         write_file(
-            f"{data}/clients/{client.id}.json", encode(record_as_dict(client)), durable=False
+            f"{data}/clients/{client.id}.json", encode_values(record_as_dict(client)), durable=False
         )
         entries.put_new(client)
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from identity.access.passwords import hash_password
 from images.pictures import make_picture
-from model.encoding import encode, record_as_dict
+from model.encoding import encode_values, record_as_dict
 from model.errors import StorageError
 from model.kinds import USERS
 from model.records import ADMINISTRATOR, PICTURE_SIZES, PLAYER, Client, Grant, Session, User
@@ -90,7 +90,7 @@ def populate(
         user.pfp_generated = user.pfp_generated or not pictures
         if not user.pfp_generated:
             _write_upload(picture_folder, user_id)
-        record = encode(record_as_dict(user))
+        record = encode_values(record_as_dict(user))
         write_file(f"{data}/users/{user_id}.json", record, durable=False)
         entries.put_new(user)
         if user_id % STEP == 0:

@@ -53,11 +53,11 @@ def installation_place(url: str | None = None) -> tuple[str, str, str]:
     """
     values = read_settings({"STORAGE": url} if url else None)
     if values["STORAGE"] == "files":
-        refuse_root_in(values["DATA_DIR"])
+        require_no_root_in(values["DATA_DIR"])
     return values["DATA_DIR"], values["PICTURE_DIR"], values["STORAGE"]
 
 
-def refuse_root_in(folder: str) -> None:
+def require_no_root_in(folder: str) -> None:
     """Raise BadInstallation if this runs as root, and the folder is of the server's user."""
     owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
     if os.geteuid() == 0 and owner != 0:
@@ -70,7 +70,7 @@ def refuse_root_in(folder: str) -> None:
 
 def require_owner(folder: str, mode: str) -> None:
     """Raise BadInstallation if root would make this folder, or fill another user's."""
-    refuse_root_in(folder)
+    require_no_root_in(folder)
     if os.geteuid() == 0 and not os.path.exists(folder):
         raise BadInstallation(
             f"{folder} does not exist, and root must say whose it will be: make it with "

@@ -9,7 +9,13 @@ from commands.address import base_url_of_links, find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
 from identity.acts import apps
 from identity.acts.actors import COMMAND, Authority
-from identity.oauth.programs import Program, find_pages, find_program, find_warnings, program_of
+from identity.oauth.programs import (
+    Program,
+    find_program_pages,
+    find_warnings,
+    program_of,
+    read_named_program,
+)
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game, read_settings
 from model.encoding import record_as_dict
@@ -79,7 +85,7 @@ def print_new(
         echo(f"\nSettings for {program.title}:\n\n{settings}")
 
 
-def refuse_bad_game(game_url: str | None) -> None:
+def require_showable_game(game_url: str | None) -> None:
     """Raise InvalidField for a game that this site cannot show."""
     if game_url:
         base_url = find_base_url() or read_settings()["BASE_URL"]
@@ -107,7 +113,7 @@ class NamingPrograms(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
-        named = f"Programs: {', '.join(find_pages())}."
+        named = f"Programs: {', '.join(find_program_pages())}."
         formatter.write(textwrap.fill(named, formatter.width, break_on_hyphens=False) + "\n")
 
 
@@ -144,7 +150,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
     if program:
         if {"redirect_uris", "public"} & given.keys():
             raise click.UsageError("--for says the redirect URIs of a client with a secret.")
-        program = find_program(*program)
+        program = read_named_program(*program)
         given = program.client_fields(mail_is_set()) | given
     given = {"redirect_uris": []} | given
     if "name" not in given:
@@ -153,7 +159,7 @@ def client_add(name: str | None, program, owner: str | None, as_json: bool, **op
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both, or --device.")
     if {"public", "require_pkce"} <= given.keys():
         raise click.UsageError("A --public client always needs PKCE: leave --require-pkce out.")
-    refuse_bad_game(given.get("game_url"))
+    require_showable_game(given.get("game_url"))
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
     client, secret = apps.register_client(Authority(store, COMMAND), owner_id, **given)
@@ -212,7 +218,7 @@ def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
     wanted = given_fields(options)
     if not wanted and owner is None and listed is None:
         raise click.UsageError("Nothing to change: give one of the options.")
-    refuse_bad_game(wanted.get("game_url"))
+    require_showable_game(wanted.get("game_url"))
     if "game_url" in wanted:
         wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()

@@ -42,9 +42,9 @@ def user_record(user: User) -> dict:
     return record
 
 
-def refuse_bad_changes(store: Storage, user: User, fields: set[str]) -> None:
+def require_allowed_changes(store: Storage, user: User, fields: set[str]) -> None:
     """Raise InvalidField for changes that storage would refuse, before any of them is made."""
-    USERS.refuse_broken_rules(user, fields)
+    USERS.require_rules(user, fields)
     for field in ("name", "email"):  # as in a form, the name first
         if field in fields:
             for key in login_keys(getattr(user, field)):
@@ -84,7 +84,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
 
     store, config = open_installation(), read_settings()
     refuse("email", check_email(email, config["EMAIL"] == "required"))
-    refuse_bad_changes(store, User(0, name, email, password_hash=""), {"name", "email"})
+    require_allowed_changes(store, User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
     refuse("password", check_password(password, name, email, *site_words(config)))
     user = store.users.register(name, email, hash_password(password))
@@ -156,7 +156,7 @@ def user_set(player: str, as_json: bool, **options) -> None:
         raise click.UsageError("Nothing to change: give --name, --email, --bio or --mod-level.")
     store = open_installation()
     user, by = read_user_named(store, player), Authority(store, COMMAND)
-    refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
+    require_allowed_changes(store, dataclasses.replace(user, **wanted), set(wanted))
     if profile := {field: wanted[field] for field in ("name", "bio") if field in wanted}:
         accounts.change_profile(by, user.id, **profile)
     if "email" in wanted:

@@ -63,7 +63,7 @@ def rotate_key(drop_old: bool, now: bool) -> None:
     day, and programs can verify with the one before it for 14 days after that. With --now, or
     --drop-old, the next one signs at once and no other is published.
     """
-    from identity.oauth.openid_keys import rotate_keys  # Flask, which few commands need
+    from identity.oauth.openid import rotate_keys  # Flask, which few commands need
 
     rotate_keys(Authority(open_installation(), COMMAND), drop_old, now)
     if drop_old:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from PIL import Image, ImageDraw
 
-from images.pictures import BODY_BITS, CONTRAST, HUES, colour_of, draw_face, encode
+from images.pictures import BODY_BITS, CONTRAST, HUES, colour_of, draw_face, encode_webp
 from model.records import COVER_SIZES
 
 WIDTH, HEIGHT = 40, 25  # cells
@@ -26,7 +26,7 @@ def generate_cover(client_id: str, name: str) -> dict[str, bytes]:
     view.draw()
     # Lossless, where `quality` is how long the encoder searches: more of it saves no byte here.
     nearest = Image.Resampling.NEAREST
-    return encode(view.cells, COVER_SIZES, nearest, most_lossless=640, quality=0)
+    return encode_webp(view.cells, COVER_SIZES, nearest, most_lossless=640, quality=0)
 
 
 class View:

@@ -56,7 +56,7 @@ NO_MARKERS = bytes(range(1, 255)) * 8  # what could be more pixels
 # -- an upload -----------------------------------------------------------------------------------
 
 
-def refuse_upload(upload: BinaryIO) -> None:
+def require_usable_upload(upload: BinaryIO) -> None:
     """Raise TooManyBytes, BrokenPicture or NotAPicture if the size or the start tells it."""
     size = upload.seek(0, os.SEEK_END)
     upload.seek(0)
@@ -78,7 +78,7 @@ def make_picture(upload: bytes, kind: str = "picture") -> dict[str, bytes]:
 
     Raises NotAPicture, BrokenPicture, TooManyBytes, TooManyPixels or DecoderNotStarted.
     """
-    refuse_upload(io.BytesIO(upload))
+    require_usable_upload(io.BytesIO(upload))
     try:
         done = subprocess.run(
             # Pillow warns of each odd entry in EXIF data: an upload can cause 11 MiB of warnings.
@@ -121,7 +121,7 @@ def main(kind: str = "picture") -> None:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
         # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
-        pictures = encode(
+        pictures = encode_webp(
             centre, SIZES[kind], Image.Resampling.LANCZOS, most_lossless=16, quality=85
         )
         answer = {name: base64.b64encode(each).decode() for name, each in pictures.items()}
@@ -248,7 +248,7 @@ def _convert_to_srgb(centre: Image.Image, profile: bytes | None) -> Image.Image:
     return centre.convert("RGBA")
 
 
-def encode(
+def encode_webp(
     image: Image.Image,
     sizes: dict[str, tuple[int, int]],
     resampling: Image.Resampling,
@@ -290,7 +290,7 @@ def generate_picture(user_id: int, *names: str) -> dict[str, bytes]:
     }
     face = draw_face(body, colours)
     sizes = {name: SIZES["picture"][name] for name in names or PICTURE_SIZES}
-    return encode(face, sizes, Image.Resampling.NEAREST, most_lossless=256)
+    return encode_webp(face, sizes, Image.Resampling.NEAREST, most_lossless=256)
 
 
 def draw_face(body: int, colours: dict[str, tuple | int], mode: str = "RGB") -> Image.Image:

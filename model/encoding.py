@@ -2,12 +2,11 @@
 
 import codecs
 import json
-from collections.abc import Set
 from dataclasses import fields, is_dataclass
 from types import UnionType
 
 from model.errors import DamagedRecord
-from model.records import NEW_FIELDS, User
+from model.records import User
 
 DECODER = json.JSONDecoder()  # json.loads takes a tenth longer
 
@@ -15,11 +14,12 @@ DECODER = json.JSONDecoder()  # json.loads takes a tenth longer
 class _Shapes(dict):
     """What the fields of each type of record may hold; functools.cache would take twice as long.
 
-    A shape has the types in JSON of each field, `list` for `list[str]` and `dict` for a record, and
-    the fields with texts, numbers or records inside: name, container and what is in it.
+    A shape has the types in JSON of each field, `list` for `list[str]` and `dict` for a record; the
+    fields with texts, numbers or records inside: name, container and what is in it; and the names
+    of those that are `added`.
     """
 
-    def __missing__(self, record_type: type) -> tuple[dict, list]:
+    def __missing__(self, record_type: type) -> tuple[dict, list, set]:
         types: dict[str, tuple[type, ...]] = {}
         inside: list[tuple[str, type, type]] = []
         for each in fields(record_type):
@@ -30,7 +30,8 @@ class _Shapes(dict):
                 inner = getattr(option, "__args__", (option,))[-1]
                 if is_dataclass(inner) or each.type in (list[str], list[int]):
                     inside.append((each.name, container, inner))
-        self[record_type] = types, inside
+        new = {each.name for each in fields(record_type) if "added" in each.metadata}
+        self[record_type] = types, inside, new
         return self[record_type]
 
 
@@ -51,7 +52,7 @@ def build_record(record_type: type, values: dict):
     Raises BadValue for a value of another type, TypeError for a field that is missing or unknown.
     """
     record = record_type(**values)
-    types, inside = _SHAPES[record_type]
+    types, inside, _ = _SHAPES[record_type]
     for name, value in values.items():
         if type(value) not in types[name]:  # not isinstance: True is no number here
             raise BadValue(name, "This has the wrong type.")
@@ -66,11 +67,11 @@ def build_record(record_type: type, values: dict):
         elif container is inner and value is not None:
             setattr(record, name, build_record(inner, value))
     if record_type is User:
-        _check_flairs(record)
+        _require_flairs(record)
     return record
 
 
-def _check_flairs(user: User) -> None:
+def _require_flairs(user: User) -> None:
     if user.equipped_flair not in user.flairs or "none" not in user.flairs:
         raise BadValue("flairs", "'none' or the equipped flair is missing.")
 
@@ -82,32 +83,29 @@ def _require_each(field: str, values: list, type_inside: type) -> None:
             raise BadValue(field, f"This is not a list of {words}.")
 
 
-def record_as_dict(record, left_out: Set[str] = frozenset()) -> dict:
+def record_as_dict(record, stored: bool = False) -> dict:
     """Return the record as JSON values, in the order of its fields.
 
-    Fields in `left_out` are left out if they have no value. `dataclasses.asdict` takes five times
-    as long.
+    With `stored`, an `added` field without a value is left out. `dataclasses.asdict` takes five
+    times as long.
     """
-    values = ((name, getattr(record, name)) for name in _SHAPES[type(record)][0])
-    return {name: _as_json(each, left_out) for name, each in values if each or name not in left_out}
+    types, _, new = _SHAPES[type(record)]
+    left_out = new if stored else ()
+    values = ((name, getattr(record, name)) for name in types)
+    return {name: _as_json(each, stored) for name, each in values if each or name not in left_out}
 
 
-def _as_json(value: object, left_out: Set[str]) -> object:
+def _as_json(value: object, stored: bool) -> object:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, list):
-        return [_as_json(each, left_out) for each in value]
+        return [_as_json(each, stored) for each in value]
     if isinstance(value, dict):
-        return {name: _as_json(each, left_out) for name, each in value.items()}
-    return record_as_dict(value, left_out) if is_dataclass(value) else value
+        return {name: _as_json(each, stored) for name, each in value.items()}
+    return record_as_dict(value, stored) if is_dataclass(value) else value
 
 
-def stored_fields(record) -> dict:
-    """Return what is stored of a record: `record_as_dict` without NEW_FIELDS that have no value."""
-    return record_as_dict(record, NEW_FIELDS)
-
-
-def encode(values: dict) -> bytes:
+def encode_values(values: dict) -> bytes:
     """Return JSON that people can read and edit: indented, keys in the record's order."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -121,7 +119,7 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
             raise ValueError("there is more behind the record")
         # The decoder accepts half a surrogate pair as an escape, which nothing can encode again.
         if b"\\u" in content:
-            encode(values)
+            encode_values(values)
         record = build_record(record_type, values)
         for name, value in expected.items():
             if getattr(record, name) != value:

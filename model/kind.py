@@ -101,7 +101,7 @@ class Kind:
         """Return True for a record that does not count any more."""
         return self.expires is not None and self.expires(record) <= now
 
-    def refuse_broken_rules(self, record: Any, changed: Set[str] | None = None) -> None:
+    def require_rules(self, record: Any, changed: Set[str] | None = None) -> None:
         """Raise InvalidField for the first field that breaks its rule.
 
         With `changed`, only those fields are checked: a newer rule locks nobody out.
@@ -122,7 +122,7 @@ class Kind:
             raise ValueError(f"not changed by this edit: {', '.join(sorted(fixed))}")
         if changed:
             build_record(self.record, after)  # refuses what could not be read again
-            self.refuse_broken_rules(record, changed - changes)
+            self.require_rules(record, changed - changes)
         return changed
 
     def _fixed_fields(self, changes: Set[str]) -> Set[str]:

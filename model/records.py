@@ -7,7 +7,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 
 from model import rules
 
@@ -18,11 +18,6 @@ NOTICES_KEPT = 5  # of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 COVER_SIZES = {"small": (320, 200), "large": (640, 400)}  # pixels
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
-# Stored only if they have a value: programs from before such a field refuse records that name it.
-NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
-NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
-NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined", "email_verified"}
-NEW_FIELDS |= {"quiet_sign_ins", "device", "tester", "pfp_generated", "amr"}
 
 
 def now_ms() -> int:
@@ -35,6 +30,11 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def added(default: object = MISSING, factory: object = MISSING):
+    """Return a field stored only with a value: programs from before it refuse records with it."""
+    return field(default=default, default_factory=factory, metadata={"added": True})
+
+
 @dataclass(slots=True)
 class Grant:
     """A player's consent to one client (RFC 6749 1.3). Tokens name the grant by its id."""
@@ -42,8 +42,8 @@ class Grant:
     id: str
     scope: list[str]  # remembered; empty for a test of the app, which is not
     since: int
-    played: int = 0  # when the player was last here in the client's game; 0: never
-    hidden: bool = False  # the profile does not show that the player played it
+    played: int = added(0)  # when the player was last here in the client's game; 0: never
+    hidden: bool = added(False)  # the profile does not show that the player played it
 
     def end_tokens(self) -> None:
         """Revoke the grant's codes and tokens. The consent itself stays."""
@@ -57,8 +57,8 @@ class Session:
     id: str
     since: int
     browser: str  # for people: "Firefox on Linux"
-    used: int = 0  # the last use, or up to an hour before it; 0: unknown
-    address: str | None = None  # of that use, as `client_address` returns it
+    used: int = added(0)  # the last use, or up to an hour before it; 0: unknown
+    address: str | None = added(None)  # of that use, as `client_address` returns it
 
 
 @dataclass(slots=True)
@@ -105,14 +105,14 @@ class User:
     sessions: list[Session] = field(default_factory=list)  # oldest first
     notices: list[Notice] = field(default_factory=list)  # oldest first
     invite: str | None = None  # the id of the invitation that the account was made with
-    unlisted: bool = False  # not in the list of players
-    hides_game: bool = False  # others do not see which game the player is in
-    last_game: str | None = None  # the client id that the last heartbeat named
-    invited_by: int | str | None = None  # a user id or "command"
-    last_sign_in: int = 0  # 0: unknown
-    email_verified: bool = False  # the player confirmed the address; a new one has to be
-    quiet_sign_ins: bool = False  # no letter about a sign-in in a new browser
-    pfp_generated: bool = False  # the picture is drawn when it is asked for, and not stored
+    unlisted: bool = added(False)  # not in the list of players
+    hides_game: bool = added(False)  # others do not see which game the player is in
+    last_game: str | None = added(None)  # the client id that the last heartbeat named
+    invited_by: int | str | None = added(None)  # a user id or "command"
+    last_sign_in: int = added(0)  # 0: unknown
+    email_verified: bool = added(False)  # the player confirmed the address; a new one has to be
+    quiet_sign_ins: bool = added(False)  # no letter about a sign-in in a new browser
+    pfp_generated: bool = added(False)  # the picture is drawn when it is asked for, and not stored
 
     @property
     def logins(self) -> list[str]:
@@ -195,12 +195,12 @@ class Client:
     public: bool = False  # RFC 6749 2.1: it runs where no secret can be kept, and has none
     require_pkce: bool = False  # of a confidential client; a public one always has to
     no_email: bool = False  # the email scope is ignored, whoever adds it to a request
-    post_logout_redirect_uris: list[str] = field(default_factory=list)  # of OpenID Connect
-    only_groups: list[str] = field(default_factory=list)  # [] for everybody
-    cover: int | None = None  # when the cover was uploaded; None: it is generated
-    used: int = 0  # the last sign-in there, to the hour; 0: none yet
-    declined: bool = False  # a moderator looked at the game, and left it unlisted
-    device: bool = False  # of a public client: it signs players in on another device (RFC 8628)
+    post_logout_redirect_uris: list[str] = added(factory=list)  # of OpenID Connect
+    only_groups: list[str] = added(factory=list)  # [] for everybody
+    cover: int | None = added(None)  # when the cover was uploaded; None: it is generated
+    used: int = added(0)  # the last sign-in there, to the hour; 0: none yet
+    declined: bool = added(False)  # a moderator looked at the game, and left it unlisted
+    device: bool = added(False)  # of a public client: it signs in on another device (RFC 8628)
 
     @property
     def cover_id(self) -> str | None:
@@ -272,10 +272,10 @@ class AuthorizationCode:
     redirect_uri: str | None  # None: issued to a game or a device, which has none
     code_challenge: str | None  # RFC 7636, method S256
     issued: int = field(default_factory=now_ms)
-    granted: str | None = None  # scope; None: all that was asked for
-    nonce: str | None = None  # OpenID Connect Core 3.1.2.1; None without the scope openid
-    auth_time: int | None = None  # when the player signed in; None without it
-    amr: list[str] = field(default_factory=list)  # how (RFC 8176); [] without it, or a password
+    granted: str | None = added(None)  # scope; None: all that was asked for
+    nonce: str | None = added(None)  # OpenID Connect Core 3.1.2.1; None without the scope openid
+    auth_time: int | None = added(None)  # when the player signed in; None without it
+    amr: list[str] = added(factory=list)  # how (RFC 8176); [] without it, or a password
 
 
 @dataclass(slots=True)
@@ -287,8 +287,8 @@ class DeviceRequest:
     device_id: str  # the answer is stored under it
     network: str  # where the device is, as `client_address` returns it; "": a page asked
     issued: int = field(default_factory=now_ms)
-    granted: str | None = None  # as that of a code
-    tester: int | None = None  # the user who tests the app: nobody else answers
+    granted: str | None = added(None)  # as that of a code
+    tester: int | None = added(None)  # the user who tests the app: nobody else answers
 
 
 @dataclass(slots=True)
@@ -357,7 +357,7 @@ class Passkey:
     name: str  # for the player
     created: int
     counter: int = 0  # of signatures; synced passkeys do not count
-    used: int = 0  # the last sign-in; 0: none yet
+    used: int = added(0)  # the last sign-in; 0: none yet
     synced: bool = False  # other devices of the player have it, too
     transports: list[str] = field(default_factory=list)  # how a browser reaches the authenticator
 

@@ -15,7 +15,7 @@ MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes
 
 
-def refuse_unusable(kind: Kind, record: Any) -> None:
+def require_sound(kind: Kind, record: Any) -> None:
     """Raise DamagedRecord for a record that could harm the server, or who reads it."""
     place = f"{kind.name}/{record.id}.json"
     for problem in problems_in_fields(kind, record):

@@ -49,7 +49,7 @@ INTERNALS = (  # undocumented parts of granian that are overridden, replaced or 
 )
 
 
-def check_granian() -> None:
+def require_granian() -> None:
     """Exit with one line if this granian is too old or lacks one of INTERNALS."""
     version = granian.__version__
     if tuple(map(int, re.findall("[0-9]+", version)[:3])) < OLDEST:
@@ -57,7 +57,7 @@ def check_granian() -> None:
     require_internals(granian, INTERNALS, FIX)
 
 
-check_granian()
+require_granian()
 
 KEEP_ALIVE = 5  # seconds that an idle connection stays open by default, as under gunicorn
 STOP_TIMEOUT = 30  # seconds for open requests, as gunicorn's graceful_timeout

@@ -47,12 +47,12 @@ INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or
 )
 
 
-def check_gunicorn() -> None:
+def require_gunicorn() -> None:
     """Exit with one line if this gunicorn lacks one of INTERNALS."""
     require_internals(gunicorn, INTERNALS, "install the version that constraints.txt names")
 
 
-check_gunicorn()
+require_gunicorn()
 
 timeout = 30  # seconds
 graceful_timeout = 30  # seconds

@@ -57,8 +57,4 @@ def time_of(line: bytes) -> int | None:
 
 def is_whole(line: bytes) -> bool:
     """Return True for a line that can be read, and that a backup takes."""
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return check_audit_line(line) is None
+    return decode_line(line) is not None and check_audit_line(line) is None

@@ -10,10 +10,10 @@ a later read shows.
 A method that reads sees the old record or the new one, never a part, and takes no lock; it raises
 DamagedRecord for a record that cannot be decoded.
 
-Several methods take a callable `before`. It is called with the record that is about to change,
-under the record's lock. An exception that it raises stops the change. Edits never nest: inside an
-edit, or in `before`, methods that change records raise RuntimeError. `Audit.write` and
-`Attempts.count` may be called there.
+The block of `edit`, `adding` and `deleting` runs under the record's lock. Other methods take a
+callable `before`, and call it there with the record that is about to change. An exception that is
+raised there stops the change. Edits never nest: there, methods that change records raise
+RuntimeError. `Audit.write` and `Attempts.count` may be called.
 
 Methods that take `after` and `at_most` return at most so many, and only those behind that id.
 """
@@ -30,13 +30,13 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from model import kinds
-from model.errors import StorageError
+from model.errors import StorageError, TooManyAttempts
 from model.kind import Kind
 from model.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
 from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.repositories import Clients, Handles, Images, Invites, Records
-from storage.users import Users
+from storage.repositories import Clients, FormerEmails, FormerNames, Images, Invites, Records
+from storage.users import Handles, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 PLAYING_KEPT = 150  # seconds, as a sitting; the play page sends a heartbeat each minute
@@ -44,7 +44,9 @@ PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 KEYS_CACHED = 1.0  # seconds: each signature needs the keys, and they rarely change
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
+UNKNOWN_CODE = "this authorization code is unknown"
 GENERATED_CACHED = 4096  # pictures that were drawn: about 200 bytes each
+PARTS = {each.kind: each for each in (Clients, Invites, FormerNames, FormerEmails, Handles)}
 Code = TypeVar("Code", AuthorizationCode, DeviceRequest)
 
 
@@ -164,6 +166,13 @@ class Attempts(ABC):
     def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
         """Stop counting all attempts."""
 
+    @staticmethod
+    def require_below(limit: int, now: int, before: int, window: int) -> None:
+        """Raise TooManyAttempts if the counts of this window and the one before reach `limit`."""
+        if now + before >= limit:
+            windows = 2 if now >= limit else 1
+            raise TooManyAttempts(windows * window - int(time.time()) % window)
+
 
 class Playing(ABC):
     """Who plays now, and which game. A crash of the storage may lose it.
@@ -203,8 +212,8 @@ class Audit(ABC):
     def write(self, act: str, by: int | str, **ids: int | str) -> None:
         """Add a line, which is saved before the act that it describes.
 
-        `by` and `ids` have ids, never names. In an edit and in a `before` callable the line belongs
-        to that change.
+        `by` and `ids` have ids, never names. In an edit, in `adding` and `deleting`, and in a
+        `before` callable the line belongs to that change.
         """
         self.add_line(json.dumps({"time": now_ms(), "act": act, "by": by, **ids}).encode())
 
@@ -277,15 +286,32 @@ class Storage(ABC):
     _tried_saving = -math.inf  # time.monotonic()
     _problem: StorageError | None = None  # of that save
 
-    @abstractmethod
+    def keep_records(self, users: Users, backend: type[Records], place: object) -> None:
+        """Keep users, and the records of the other kinds as a class does that is given a place."""
+        self._backend, self._place = backend, place
+        self._records: dict[Kind, Records] = {kinds.USERS: users}
+        self.users, self.clients, self.invites, self.handles, self.openid_keys = map(
+            self.records,
+            (kinds.USERS, kinds.CLIENTS, kinds.INVITES, kinds.HANDLES, kinds.OPENID_KEYS),
+        )
+        users.clients, users.invites = self.clients, self.invites
+        users.former_names = self.records(kinds.FORMER_NAMES)
+        users.former_emails = self.records(kinds.FORMER_EMAILS)
+        self.invites.accounts_of = users.accounts_of
+
     def records(self, kind: Kind) -> Records:
-        """Return the records of any kind."""
+        """Return the records of any kind, with the methods of its class in PARTS."""
+        if kind not in self._records:
+            part, backend = PARTS.get(kind), self._backend
+            made = type(part.__name__, (backend, part), {}) if part else backend
+            self._records[kind] = made(self._place, kind)
+        return self._records[kind]
 
     def is_empty(self) -> bool:
         """Return True if there is no record of a kind that counts: no user and no client."""
         return not any(self.records(each).ids(at_most=1) for each in kinds.KINDS if each.counts)
 
-    def check_health(self) -> None:
+    def require_health(self) -> None:
         """Raise StorageFailed if records or pictures cannot be read and written.
 
         It may be called often: what was saved is believed for HEALTH_INTERVAL.

@@ -1,6 +1,8 @@
 """The terms of work on a whole installation: progress, problems, advice, snapshots and loads."""
 
 import contextlib
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,6 +12,8 @@ from model.errors import PictureRefused
 from model.kind import Kind
 from model.records import User
 
+CLEANING_INTERVAL = 60  # seconds
+REMOVED_AT_ONCE = 50  # expired records
 STEP = 100  # records, files or lines between two reports of progress
 Item = TypeVar("Item")
 
@@ -116,6 +120,20 @@ class Load(ABC):
     @abstractmethod
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
         """Add the lines of an audit log in front of those that are there."""
+
+
+class Cleaning:
+    """When a process cleans up: at most once in CLEANING_INTERVAL."""
+
+    _last = -math.inf  # time.monotonic()
+
+    def is_due(self) -> bool:
+        """Return True if it is time, and count from now on."""
+        now = time.monotonic()
+        if now - self._last < CLEANING_INTERVAL:
+            return False
+        self._last = now
+        return True
 
 
 def remake_pictures(good: dict[str, bytes]) -> tuple[dict[str, bytes] | None, str]:

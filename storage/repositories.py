@@ -13,20 +13,12 @@ from typing import Generic, TypeVar
 
 from model.addresses import login_key, login_keys
 from model.encoding import record_as_dict
-from model.errors import (
-    AlreadyThere,
-    DamagedRecord,
-    EmailTaken,
-    HandleTaken,
-    InviteSpent,
-    NotFound,
-    TooManyClients,
-)
+from model.errors import DamagedRecord, EmailTaken, InviteSpent, NotFound, TooManyClients
 from model.kind import DAY_MS, Kind
-from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, HANDLES, INVITES, owner_key
+from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, owner_key
 from model.names import EMAIL_KEPT_DAYS, NAME_KEPT_DAYS, unique_key
-from model.records import Client, FormerEmail, FormerName, Handle, User, now_ms, sha256
-from model.rules import HANDLE, refuse
+from model.records import Client, FormerEmail, FormerName, User, now_ms, sha256
+from model.rules import refuse
 from model.site_records import Invite
 from storage.maintenance import ignore
 
@@ -104,7 +96,7 @@ class Records(ABC, Generic[Record]):
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         """Raise the error for a key that a record other than `but` has."""
 
-    def refuse_taken(self, record: Record, changed: Set[str] | None = None) -> None:
+    def require_free_keys(self, record: Record, changed: Set[str] | None = None) -> None:
         """Raise the error of the first unique key of a record that another one has.
 
         With `changed`, only keys that follow from these fields are looked at.
@@ -154,13 +146,21 @@ class Records(ABC, Generic[Record]):
     def count(self, index: str, key: str, at_most: int) -> int:
         """Return how many readable records have this key, at most so many.
 
-        In a `before` callable the count is exact: no other record with this key is added meanwhile.
+        In `adding` the count is exact: no other record with this key is added meanwhile.
         """
         return len(self.page(index, key, at_most=at_most))
 
+    def add(self, record: Record) -> None:
+        """Add a record, as `adding` does."""
+        with self.adding(record):
+            pass
+
     @abstractmethod
-    def add(self, record: Record, before: Before[Record] = ignore) -> None:
-        """Add a record. Raises AlreadyThere, InvalidField, and the errors of taken keys."""
+    def adding(self, record: Record) -> AbstractContextManager[None]:
+        """`with adding(record):` check what nobody changes meanwhile; the end of the block adds it.
+
+        Raises AlreadyThere, InvalidField, and the errors of taken keys.
+        """
 
     @abstractmethod
     def put(self, record: Record) -> None:
@@ -184,7 +184,7 @@ class Records(ABC, Generic[Record]):
             yield record
             changed = self.kind.changed_fields(record, before, changes)
             if changed:
-                self.refuse_taken(record, changed)
+                self.require_free_keys(record, changed)
                 self.before_save(record, before)
                 self.save(record, before, changed)
 
@@ -206,9 +206,17 @@ class Records(ABC, Generic[Record]):
     def save(self, record: Record, before: dict, changed: Set[str]) -> None:
         """Replace a locked record, of which these fields are new; `before` has the old ones."""
 
-    @abstractmethod
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
-        """Remove a record, and those of other kinds that die with it."""
+        """Remove a record, as `deleting` does."""
+        with self.deleting(record_id) as record:
+            before(record)
+
+    @abstractmethod
+    def deleting(self, record_id: Id) -> AbstractContextManager[Record]:
+        """`with deleting(id) as record:` check it; the end of the block removes the record.
+
+        Those of other kinds that die with it are removed as well.
+        """
 
     def before_save(self, record: Record, before: dict) -> None:
         """Do what an edit of a record entails, before it is saved; `before` has the old fields."""
@@ -239,13 +247,10 @@ class Clients(Records[Client]):
         """
         client = Client(secrets.token_hex(12), name, "", redirect_uris, owner_id, **fields)
         secret = None if client.public else client.replace_secret()
-
-        def refuse_more(client: Client) -> None:
+        with self.adding(client):
             if at_most is not None and self.count("owner", owner_key(owner_id), at_most) >= at_most:
                 raise TooManyClients(at_most)
             before(client)
-
-        self.add(client, refuse_more)
         return client, secret
 
     def of_owner(
@@ -279,7 +284,9 @@ class Invites(Records[Invite]):
         good_until = now + days * DAY_MS
         kept = good_until + INVITE_KEPT_DAYS * DAY_MS
         times = {"expires": kept, "good_until": good_until, "created": now}
-        self.add(Invite(new_time_id(now), secret=sha256(secret), **times, **fields), before)
+        invite = Invite(new_time_id(now), secret=sha256(secret), **times, **fields)
+        with self.adding(invite):
+            before(invite)
         return secret
 
     def find_unused(self, secret: str) -> Invite | None:
@@ -367,34 +374,3 @@ class FormerEmails(Kept[FormerEmail]):
             if each.since >= kept.since:
                 with contextlib.suppress(NotFound):
                     self.delete(each.id)
-
-
-class Handles(Records[Handle]):
-    """The names that programs know players by."""
-
-    kind = HANDLES
-
-    def find_of(self, user_id: int) -> str | None:
-        """Return the handle of a player, or None."""
-        found = self.find_by("player", str(user_id))
-        return found and found.id
-
-    def of(self, user: User) -> str:
-        """Return the handle of a player, made at the first call.
-
-        It is the name of that time, if it has only the characters of HANDLE and no player ever had
-        it as a handle, else `player<id>`. Raises StorageFailed, DamagedRecord.
-        """
-        if found := self.find_of(user.id):
-            return found
-        own = f"player{user.id}"
-        name = user.name.casefold()
-        # Other names of this form are the last choice of others.
-        is_usable = HANDLE.fullmatch(name) and not re.fullmatch("player[0-9]+", name)
-        for handle in (name, own) if is_usable else (own,):
-            with contextlib.suppress(AlreadyThere, HandleTaken):
-                self.add(Handle(handle, user.id))
-                return handle
-            if found := self.find_of(user.id):  # another process was faster
-                return found
-        raise DamagedRecord(f"handles/{own}", "it is the handle of another player")

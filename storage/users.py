@@ -1,7 +1,8 @@
-"""The players: the part of the contract that keeps them, and what follows from it alone."""
+"""The players and their handles: these parts of the contract, and what follows from them alone."""
 
 import contextlib
 import dataclasses
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager
@@ -10,16 +11,17 @@ from model.addresses import check_email, login_keys, normal_email
 from model.errors import (
     AlreadyThere,
     DamagedRecord,
+    HandleTaken,
     IdTaken,
     InviteSpent,
     LastAdministrator,
     NameKept,
 )
 from model.kind import FIRST_DAY
-from model.kinds import NO_END, USERS
+from model.kinds import HANDLES, NO_END, USERS
 from model.names import check_name, normal_name, unique_key
-from model.records import PLAYER, User, sha256
-from model.rules import refuse
+from model.records import PLAYER, Handle, User, sha256
+from model.rules import HANDLE, refuse
 from storage.maintenance import ignore
 from storage.repositories import (
     Before,
@@ -52,7 +54,7 @@ class Users(Records[User]):
         user = User(0, normal_name(name), normal_email(email), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
         user.pfp_generated = True
-        USERS.refuse_broken_rules(user)
+        USERS.require_rules(user)
         return user
 
     def register(
@@ -86,9 +88,9 @@ class Users(Records[User]):
     def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         """Give a user an id and add it, as `register` says."""
 
-    def refuse_addition(self, user: User) -> None:
+    def require_addable(self, user: User) -> None:
         """Raise the error of `register` for what is taken; the caller holds the lock of names."""
-        self.refuse_taken(user)
+        self.require_free_keys(user)
         if user.invite:
             self.invites.require_good(user.invite)
 
@@ -110,7 +112,7 @@ class Users(Records[User]):
             raise AlreadyThere if same else IdTaken
         if self.was_deleted(user.id):
             raise IdTaken
-        self.refuse_taken(user)
+        self.require_free_keys(user)
 
     @abstractmethod
     def was_deleted(self, user_id: int) -> bool:
@@ -185,8 +187,8 @@ class Users(Records[User]):
         if kept and kept.user_id != user_id:
             raise NameKept
 
-    def refuse_taken(self, user: User, changed: Set[str] | None = None) -> None:
-        super().refuse_taken(user, changed)
+    def require_free_keys(self, user: User, changed: Set[str] | None = None) -> None:
+        super().require_free_keys(user, changed)
         if changed is None or "name" in changed:
             self.require_name(user.name, user.id)
         if changed is None or "email" in changed:
@@ -224,7 +226,7 @@ class Users(Records[User]):
     ) -> User:
         with self.edit(user_id, {field}) as user:
             changed = dataclasses.replace(user, **{field: text})
-            self.refuse_taken(changed, {field})
+            self.require_free_keys(changed, {field})
             before(user)
             for name, value in {field: text, **others}.items():
                 setattr(user, name, value)
@@ -258,3 +260,34 @@ class Users(Records[User]):
 
     def before_removal(self, user: User) -> None:
         self.former_names.keep(user.name, user.id)
+
+
+class Handles(Records[Handle]):
+    """The names that programs know players by."""
+
+    kind = HANDLES
+
+    def find_of(self, user_id: int) -> str | None:
+        """Return the handle of a player, or None."""
+        found = self.find_by("player", str(user_id))
+        return found and found.id
+
+    def of(self, user: User) -> str:
+        """Return the handle of a player, made at the first call.
+
+        It is the name of that time, if it has only the characters of HANDLE and no player ever had
+        it as a handle, else `player<id>`. Raises StorageFailed, DamagedRecord.
+        """
+        if found := self.find_of(user.id):
+            return found
+        own = f"player{user.id}"
+        name = user.name.casefold()
+        # Other names of this form are the last choice of others.
+        is_usable = HANDLE.fullmatch(name) and not re.fullmatch("player[0-9]+", name)
+        for handle in (name, own) if is_usable else (own,):
+            with contextlib.suppress(AlreadyThere, HandleTaken):
+                self.add(Handle(handle, user.id))
+                return handle
+            if found := self.find_of(user.id):  # another process was faster
+                return found
+        raise DamagedRecord(f"handles/{own}", "it is the handle of another player")

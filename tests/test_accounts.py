@@ -14,7 +14,7 @@ from identity.access.links import give_sign_in_link
 from identity.acts import accounts, actors, apps, invitations
 from identity.acts.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS
 from identity.acts.actors import ACTS_AN_HOUR, COMMAND, Actor, Authority, NotAllowed
-from identity.oauth.openid_keys import rotate_keys
+from identity.oauth.openid import rotate_keys
 from images.pictures import generate_picture
 from model import errors, records
 from model.errors import LastAdministrator, NoSuchUser, StorageFailed, TooManyAttempts

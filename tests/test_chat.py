@@ -23,7 +23,7 @@ from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.messages import webhook as webhooks
 from identity.messages.outbox import CHAT, Channel, NotSent, Sender, announce
 from identity.messages.webhook import Chat as ChatChannel
-from identity.messages.webhook import check_address, deliver, is_public
+from identity.messages.webhook import check_address, deliver, is_public_address
 from model.kinds import OUTBOX, WEBHOOKS, given_up_of, queue_of
 from model.records import ADMINISTRATOR, MODERATOR, now_ms
 from model.site_records import Message, Webhook
@@ -242,7 +242,7 @@ def test_messages_that_wait_long_hold_up_no_newer_one(storage, chat, tell):
 
 def test_full_outbox_drops_messages_and_fails_nobody(storage, tell, monkeypatch):
     tell()
-    monkeypatch.setattr("identity.messages.outbox.MOST_WAITING", 2)
+    monkeypatch.setattr("identity.messages.outbox.MOST_CHAT_MESSAGES", 2)
     for _ in range(5):
         announce(storage, "player", "x", "/")
     assert len(waiting(storage)) == 2
@@ -269,8 +269,8 @@ def test_address_inside_a_network_is_refused():
         *("2001:0:808:808::", "64:ff9b:1::808:808", "::ffff:0:808:808"),
         *("fec0::1", "3fff::1", "2001:1::1", "192.0.0.9", "192.88.99.1"),
     )
-    assert [each for each in inside if is_public(each)] == []
-    assert all(map(is_public, ("8.8.8.8", "162.159.128.233", "2606:4700::1111")))
+    assert [each for each in inside if is_public_address(each)] == []
+    assert all(map(is_public_address, ("8.8.8.8", "162.159.128.233", "2606:4700::1111")))
 
 
 def test_bad_addresses_are_refused(monkeypatch):

@@ -159,14 +159,14 @@ def test_health_check_writes_at_most_every_five_seconds(store, faults, monkeypat
         before = time.monotonic  # which the fixture `clock` does not move
         monkeypatch.setattr(time, "monotonic", lambda: before() + seconds)
 
-    store.check_health()
+    store.require_health()
     faults.refuse_saves("health")
-    store.check_health()
+    store.require_health()
     pass_time(HEALTH_INTERVAL)
     with pytest.raises(StorageFailed):
-        store.check_health()
+        store.require_health()
     faults.allow_saves()
     with pytest.raises(StorageFailed):
-        store.check_health()
+        store.require_health()
     pass_time(HEALTH_INTERVAL)
-    store.check_health()
+    store.require_health()

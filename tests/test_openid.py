@@ -16,8 +16,13 @@ from forms import edit, hidden_field, parse, signed_in
 
 from identity.access import links
 from identity.oauth.claims import GROUPS_IN_TOKEN
-from identity.oauth.openid import read_hint
-from identity.oauth.openid_keys import add_key, published_keys, rotate_openid_keys, signing_key
+from identity.oauth.openid import (
+    add_key,
+    published_keys,
+    read_hint,
+    rotate_openid_keys,
+    signing_key,
+)
 from identity.site.settings import ROOT, SettingError, read_settings
 from model.records import now_ms
 

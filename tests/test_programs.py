@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from conftest import Browser, all_clients
 from forms import parse, problems_of, signed_in
 
-from identity.oauth.programs import BLOCK, find_pages, program_of, read_page, split_settings
+from identity.oauth.programs import BLOCK, find_program_pages, program_of, read_page, split_settings
 from identity.site.settings import ROOT
 from identity_admin import identity_server_command
 from model.records import Client
@@ -53,8 +53,8 @@ def run(folders, environment):
 
 def test_page_has_the_form_that_the_command_reads(subtests):
     paths = {path for path in APPS.glob("*.md") if "client add --for" in path.read_text("utf-8")}
-    assert {path.stem for path in paths} == {*find_pages(), "README"}
-    for name, page in find_pages().items():
+    assert {path.stem for path in paths} == {*find_program_pages(), "README"}
+    for name, page in find_program_pages().items():
         with subtests.test(name):
             program = read_page(page)
             uris = sum(program.uris.values(), [])
@@ -71,7 +71,7 @@ def test_page_has_the_form_that_the_command_reads(subtests):
 
 def test_page_settings_are_paragraphs_and_blocks_of_code(subtests):
     """The page of an app shows no other Markdown."""
-    for name, page in find_pages().items():
+    for name, page in find_program_pages().items():
         with subtests.test(name):
             for text, code in split_settings(read_page(page).settings):
                 markup = r"\*\*|\]\(|^(\||#|>|[-*] |\d+\. )"
@@ -80,7 +80,7 @@ def test_page_settings_are_paragraphs_and_blocks_of_code(subtests):
 
 
 def test_settings_have_every_value_of_the_client(subtests):
-    for name, page in find_pages().items():
+    for name, page in find_program_pages().items():
         with subtests.test(name):
             settings = read_page(page, FORUM).fill_in(**ISSUED, **NAMES)
             assert "example.org" not in settings
@@ -94,7 +94,7 @@ def test_settings_have_every_value_of_the_client(subtests):
 
 def test_name_of_the_site_is_escaped_for_the_format_of_each_file(subtests):
     """A quote in it must not end a text early: what follows would be a setting or a program."""
-    for name, page in find_pages().items():
+    for name, page in find_program_pages().items():
         program = read_page(page)
         filled = program.fill_in(**ISSUED, site_name=TRICKY)
         blocks = zip(*(re.findall(BLOCK, each) for each in (program.settings, filled)), strict=True)
@@ -121,7 +121,7 @@ def test_index_links_every_page():
 
 
 def test_redirect_uris_of_a_client_tell_its_program(subtests):
-    for name, page in find_pages().items():
+    for name, page in find_program_pages().items():
         with subtests.test(name):
             program = read_page(page, FORUM)
             client = Client("5f0c9d", program.title, "", program.uris["redirect_uris"])
@@ -134,7 +134,7 @@ def test_redirect_uris_of_a_client_tell_its_program(subtests):
 def test_command_registers_a_program_and_prints_its_settings(run, open_installation):
     done = run("add", "--for", "discourse", "https://Forum.site.test:443/talk/", "--json")
     record = json.loads(done.stdout)
-    program = read_page(find_pages()["discourse"], FORUM)
+    program = read_page(find_program_pages()["discourse"], FORUM)
     values = (SITE, record["client_id"], record["client_secret"])
     assert record["program"] == "discourse"
     assert record["settings"] == program.fill_in(*values)
@@ -180,16 +180,16 @@ def test_command_refuses_what_does_not_fit(run, open_installation, subtests):
 
 def test_command_help_names_the_programs(run):
     printed = " ".join(run("add", "--help").stdout.split())
-    assert printed.endswith(f"Programs: {', '.join(find_pages())}.")
+    assert printed.endswith(f"Programs: {', '.join(find_program_pages())}.")
 
 
 def by_email() -> set[str]:
-    return {name for name, page in find_pages().items() if read_page(page).by_email}
+    return {name for name, page in find_program_pages().items() if read_page(page).by_email}
 
 
 def test_program_keyed_on_emails_gets_none_that_are_not_verified(run, environment, subtests):
     assert by_email() == {"drasl", "meshcentral", "misago", "mlflow", "mozilla-django-oidc"}
-    for name, page in find_pages().items():
+    for name, page in find_program_pages().items():
         with subtests.test(name):
             done = run("add", "--for", name, FORUM, "--json")
             record, title = json.loads(done.stdout), read_page(page).title
@@ -277,8 +277,8 @@ def blocks_of(program, *values) -> str:
 
 def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ada, subtests):
     offered = parse(adas_browser.get("/developer")).select("#program option[value]")
-    assert [each["value"] for each in offered] == ["", *find_pages()]
-    for name, page in find_pages().items():
+    assert [each["value"] for each in offered] == ["", *find_program_pages()]
+    for name, page in find_program_pages().items():
         with subtests.test(name):
             program = read_page(page, FORUM)
             shown = adas_browser.post("/developer", data={"program": name, "address": f" {FORUM}/"})
@@ -309,7 +309,7 @@ def test_form_limits_members_and_guards_the_name_of_the_site(make_app, store, ad
 
 
 def test_other_apps_show_no_settings(store, adas_browser, ada, register):
-    program = read_page(find_pages()["discourse"], FORUM)
+    program = read_page(find_program_pages()["discourse"], FORUM)
     forum = program.uris["redirect_uris"]
     renamed = register(*forum, name="Our forum", owner_id=ada.id)
     other = register(f"{FORUM}/callback", owner_id=ada.id)

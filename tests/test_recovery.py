@@ -943,7 +943,7 @@ def test_administrators_see_letters_without_their_text(store, ada, enter, browse
 
 
 def test_full_outbox_is_told(store, ada, browser, monkeypatch):
-    monkeypatch.setattr(letters, "MOST_WAITING", 0)
+    monkeypatch.setattr(letters, "MOST_LETTERS_WAITING", 0)
     page = browser.post("/recover", data={"email": EMAIL})
     assert page.status_code == 503 and problems_of(page)
     assert not any(store.records(OUTBOX).page("queue", each) for each in waiting_queues(MAIL))

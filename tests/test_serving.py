@@ -36,7 +36,7 @@ def test_worker_without_an_application_ends_without_an_error():
 def test_granian_that_can_be_aborted_is_refused(monkeypatch, version):
     monkeypatch.setattr(granian, "__version__", version)
     with pytest.raises(SystemExit) as refused:
-        granian_server.check_granian()
+        granian_server.require_granian()
     assert refused.value.code.startswith(f"Error: granian {version} is too old: pip install ")
 
 

@@ -103,7 +103,7 @@ def test_unconfirmed_consent_sends_an_error_and_no_code(adas_browser, program, f
 
 METHODS = ["users.read", "users.read_from", "users.find_by", "users.is_new", "users.page"]
 METHODS += ["users.edit", "clients.read", "clients.ids", "clients.page", "pictures.read"]
-METHODS += ["check_health"]
+METHODS += ["require_health"]
 
 
 @pytest.mark.parametrize("without", [[*METHODS, "keys.current"], METHODS])

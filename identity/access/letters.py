@@ -27,7 +27,7 @@ from storage import Storage
 
 LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
 NOTICES_AN_HOUR = 10  # of a kind, to a player
-MOST_WAITING = 100_000  # letters
+MOST_LETTERS_WAITING = 100_000  # letters
 KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
 LOG = logging.getLogger(__name__)
 NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
@@ -83,7 +83,7 @@ def _request(kind: str, asked: Asked, good_until: int) -> None:
     message = new_message(
         MAIL, kind, body="", to=asked.address, browser=asked.browser, good_until=good_until
     )
-    post(get_storage(), message, MOST_WAITING)
+    post(get_storage(), message, MOST_LETTERS_WAITING)
 
 
 def ask_confirmation(user: User) -> bool:
@@ -189,7 +189,7 @@ def post_letter(
     good_until = now_ms() + good_for if good_for else 0
     try:
         message = new_message(MAIL, kind, compose(config, to, letter), to=to, good_until=good_until)
-        post(store, message, MOST_WAITING)
+        post(store, message, MOST_LETTERS_WAITING)
     except (StorageError, ValueError) as error:
         LOG.error("a letter is dropped: %s", error)
 

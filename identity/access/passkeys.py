@@ -19,7 +19,6 @@ from model.kinds import PASSKEYS
 from model.records import Passkey, User, now_ms
 from storage import Storage
 
-PASSKEYS_EACH = 20  # of one player
 CEREMONY_TIME = 300  # seconds between the options and the authenticator's answer
 ALGORITHMS = (-7, -8, -257)  # ES256, EdDSA and RS256, which 5.4 recommends, of RFC 9053 2
 VERIFIED = {"userVerification": "required"}  # the player, by a fingerprint, say
@@ -94,11 +93,11 @@ def new_bytes() -> str:
 # -- what the authenticator answers ---------------------------------------------------------------
 
 
-def encode(content: bytes) -> str:
+def encode_base64url(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def decode(text: str) -> bytes:
+def decode_base64url(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
 
 
@@ -117,20 +116,20 @@ def refusing_all_errors() -> Iterator[None]:
 
 
 @refusing_all_errors()
-def read_answer(text: str) -> dict:
+def read_credential(text: str) -> dict:
     """Return what is verified of a RegistrationResponseJSON or an AuthenticationResponseJSON.
 
     All bytes are texts: for a number fido2 makes as many bytes, up to all memory.
     """
     answer = json.loads(text)
     parts = {name: answer["response"][name] for name in BYTES if answer["response"].get(name)}
-    client_data = json.loads(decode(parts["clientDataJSON"]))
+    client_data = json.loads(decode_base64url(parts["clientDataJSON"]))
     if not all(type(each) is str for each in (client_data["challenge"], *parts.values())):
         raise TypeError("a number in place of bytes")
     # 7.1 step 9, 7.2 step 14, and the step after each
     if client_data.get("crossOrigin") or client_data.get("topOrigin") is not None:
         raise ValueError("from a page inside another site's")
-    raw_id = encode(decode(answer["rawId"]))
+    raw_id = encode_base64url(decode_base64url(answer["rawId"]))
     transports = answer["response"].get("transports") or []
     return {"rawId": raw_id, "response": parts, "type": answer["type"], "transports": transports}
 
@@ -145,13 +144,13 @@ def verify_registration(
     """
     from fido2 import cbor
 
-    attestation = cbor.decode(decode(answer["response"]["attestationObject"]))
+    attestation = cbor.decode(decode_base64url(answer["response"]["attestationObject"]))
     if type(attestation["authData"]) is not bytes:
         raise TypeError("a number in place of bytes")
     data = _fido2_server(rp_id, origin).register_complete(_state(challenge), answer)
     credential = data.credential_data
     key = cbor.encode(credential.public_key)
-    if encode(credential.credential_id) != answer["rawId"]:
+    if encode_base64url(credential.credential_id) != answer["rawId"]:
         raise ValueError("another credential id")
     if len(credential.credential_id) > LONGEST_ID or len(key) > LONGEST_KEY:
         raise ValueError("too long")
@@ -159,7 +158,7 @@ def verify_registration(
         raise ValueError("a key that was not asked for")
     require_eligible(data)
     passkey_id, sent = hashlib.sha256(credential.credential_id).hexdigest(), answer["transports"]
-    key_and_host = answer["rawId"], encode(key), rp_id
+    key_and_host = answer["rawId"], encode_base64url(key), rp_id
     passkey = Passkey(passkey_id, user_id, handle, *key_and_host, name="", created=now_ms())
     passkey.counter, passkey.synced = data.counter, data.is_backed_up()
     passkey.transports = [each for each in TRANSPORTS if each in sent]
@@ -172,7 +171,7 @@ def require_eligible(data) -> None:  # fido2.webauthn.AuthenticatorData
         raise ValueError("backed up, and not eligible")
 
 
-def find_passkey(
+def read_passkey(
     store: Storage, answer: dict, rp_id: str, asked_id: str = ""
 ) -> tuple[Passkey, User]:
     """Return the passkey that an answer names, and its player.
@@ -181,7 +180,7 @@ def find_passkey(
     if the player with the id `asked_id` was asked for one of their own passkeys. Raises
     PasskeyRefused, UnknownPasskey.
     """
-    passkey_id = hashlib.sha256(decode(answer["rawId"])).hexdigest()
+    passkey_id = hashlib.sha256(decode_base64url(answer["rawId"])).hexdigest()
     passkey = store.records(PASSKEYS).find(passkey_id)
     user = store.users.find(passkey.user_id) if passkey and passkey.rp_id == rp_id else None
     if user is None:
@@ -189,7 +188,7 @@ def find_passkey(
     with refusing_all_errors():
         handle = answer["response"].get("userHandle")
         is_own = handle is None and str(user.id) == asked_id
-        if not is_own and decode(handle) != decode(passkey.handle):
+        if not is_own and decode_base64url(handle) != decode_base64url(passkey.handle):
             raise ValueError("the user handle of another player")
     return passkey, user
 
@@ -206,11 +205,11 @@ def verify_assertion(
     from fido2.cose import CoseKey
     from fido2.webauthn import AuthenticatorData
 
-    key = CoseKey.parse(cbor.decode(decode(passkey.public_key)))
-    known = SimpleNamespace(credential_id=decode(passkey.credential_id), public_key=key)
+    key = CoseKey.parse(cbor.decode(decode_base64url(passkey.public_key)))
+    known = SimpleNamespace(credential_id=decode_base64url(passkey.credential_id), public_key=key)
     server = _fido2_server(passkey.rp_id, origin)
     server.authenticate_complete(_state(challenge), [known], answer)
-    data = AuthenticatorData(decode(answer["response"]["authenticatorData"]))
+    data = AuthenticatorData(decode_base64url(answer["response"]["authenticatorData"]))
     require_eligible(data)
     return data.counter, data.is_backed_up()
 

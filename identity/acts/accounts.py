@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from identity.acts.actors import Authority, NotAllowed
-from identity.acts.former_names import refuse_hoarding
 from identity.acts.naming import name_actor
 from identity.acts.passkeys import require_way_in
 from identity.acts.rights import (
@@ -22,15 +21,22 @@ from identity.acts.rights import (
     may_unsuspend,
 )
 from identity.messages.outbox import announce
-from identity.site.formatting import pluralize
-from model.errors import InvalidField
+from identity.site.formatting import DATE, format_time, pluralize
+from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
-from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
+from model.names import unique_key
+from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms, sha256
 from model.rules import check_bio, check_description, check_flair, check_mod_level, refuse
+from storage import Storage
 from storage.repositories import Images
 
-RESETS = ("bio", "name", "picture")
+RESETS = {  # what may be reset, and what the player is told
+    "bio": "A moderator removed what you wrote about yourself. Write something else.",
+    "name": "A moderator changed your name to {name}. Choose a new one on your account page.",
+    "picture": "A moderator removed your picture. Choose another one on your account page.",
+}
 RANKS = ("a player", "a moderator", "an administrator")  # by level
+NAMES_KEPT = 10  # former names of one player, which nobody else can have
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
@@ -81,23 +87,22 @@ def unsuspend(by: Authority, user_id: int) -> None:
 
 def reset(by: Authority, user_id: int, what: str) -> None:
     """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
-    audited = functools.partial(by.audited, may_moderate, f"user reset {what}")
-    if what == "name":
-        name = f"player{user_id}"
-        text = f"A moderator changed your name to {name}. Choose a new one on your account page."
-        before = _notifying(audited("name", name), text, "name", name)
-        by.store.users.reset_name(user_id, before)
-    elif what == "picture":
-        text = "A moderator removed your picture. Choose another one on your account page."
-        _save_generated_picture(by, user_id, may_moderate, _notifying(audited(), text))
-    elif what == "bio":
-        text = "A moderator removed what you wrote about yourself. Write something else."
-        before = _notifying(audited("bio", ""), text, "bio", "")
+    name = f"player{user_id}"
+    new = {"bio": ("bio", ""), "name": ("name", name), "picture": ()}[what]
+
+    def before(user: User) -> None:
+        by.audited(may_moderate, f"user reset {what}", *new)(user)
+        if not new or getattr(user, new[0]) != new[1]:
+            user.notify(RESETS[what].format(name=name))
+
+    if what == "bio":
         with by.store.users.edit(user_id) as user:
             before(user)
             user.bio = ""
+    elif what == "name":
+        by.store.users.reset_name(user_id, before)
     else:
-        raise ValueError(f"{what} cannot be reset")
+        _save_generated_picture(by, user_id, may_moderate, before)
 
 
 def set_mod_level(by: Authority, user_id: int, mod_level: int) -> bool:
@@ -126,8 +131,7 @@ def set_mod_level(by: Authority, user_id: int, mod_level: int) -> bool:
 def grant_flair(by: Authority, user_id: int, flair: str) -> None:
     """Give a player a flair, which they may then equip. Raises InvalidField."""
     refuse("flair", check_flair(flair))
-    with by.store.users.edit(user_id) as user:
-        by.require(may_administer, user)
+    with by.edit(may_administer, by.store.users, user_id) as user:
         if flair not in user.flairs:
             by.audit("flair grant", user=user_id, flair=flair)
             user.flairs.append(flair)
@@ -135,8 +139,7 @@ def grant_flair(by: Authority, user_id: int, flair: str) -> None:
 
 def revoke_flair(by: Authority, user_id: int, flair: str) -> None:
     """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
-    with by.store.users.edit(user_id) as user:
-        by.require(may_administer, user)
+    with by.edit(may_administer, by.store.users, user_id) as user:
         if flair == "none" or flair not in user.flairs:
             raise InvalidField("flair", "This player does not have this flair.")
         by.audit("flair revoke", user=user_id, flair=flair)
@@ -183,7 +186,7 @@ def change_profile(
         kept = user.name if name is None else name
         by.audited(is_oneself, "user set name", "name", kept)(user)
         if not by.is_command:
-            refuse_hoarding(by.store, user, kept)
+            _require_few_names(by.store, user, kept)
         if bio not in (None, user.bio):  # a newer rule locks nobody out
             refuse("bio", check_bio(bio))
             by.audited(is_oneself, "user set bio")(user)
@@ -204,14 +207,31 @@ def change_profile(
         by.store.users.rename(user_id, name, change)
 
 
+def _require_few_names(store: Storage, user: User, name: str) -> None:
+    """Raise TooManyNames if a player would keep more than NAMES_KEPT names under this new one.
+
+    One of the player's former names, or the present one spelled differently, is always fine.
+    """
+    own, new = (sha256(unique_key(each)) for each in (user.name, name))
+    kept = {each.id: each.expires for each in store.users.former_names.of(user.id)}
+    kept.pop(own, None)
+    if new not in (own, *kept) and len(kept) >= NAMES_KEPT:
+        date = format_time(min(kept.values()), DATE)
+        raise TooManyNames(
+            "name",
+            f"You gave up {NAMES_KEPT} names lately. Take one of them back, or choose a new one "
+            f"after {date}.",
+        )
+
+
 def save_picture(by: Authority, user_id: int, images: Images) -> None:
     """Make these images of all sizes a player's picture."""
-    by.store.pictures.save(user_id, images, functools.partial(_require_oneself, by))
+    by.store.pictures.save(user_id, images, functools.partial(by.require, is_oneself))
 
 
 def remove_picture(by: Authority, user_id: int) -> None:
     """Go back to the generated picture."""
-    _save_generated_picture(by, user_id, is_oneself, functools.partial(_require_oneself, by))
+    _save_generated_picture(by, user_id, is_oneself, functools.partial(by.require, is_oneself))
 
 
 def start_session(
@@ -233,7 +253,7 @@ def start_session(
         # Otherwise a session from the time of a suspension would be valid after it.
         if user.password_hash != seen.password_hash or user.suspended:
             return False
-        _require_oneself(by, user)
+        by.require(is_oneself, user)
         user.password_hash, user.last_sign_in = password_hash, new.since
         others = [each for each in user.sessions if not end_others and each.id != replaced]
         user.sessions = [*others, new][-SESSIONS_KEPT:]
@@ -242,8 +262,7 @@ def start_session(
 
 def note_use(by: Authority, user_id: int, session_id: str, address: str) -> None:
     """Keep that a session of a player is used now, and from where."""
-    with by.store.users.edit(user_id) as user:
-        _require_oneself(by, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         for each in user.sessions:
             if each.id == session_id:
                 each.used, each.address = now_ms(), address
@@ -263,16 +282,14 @@ def sign_out(
 
 def show_game(by: Authority, user_id: int, client_id: str, shown: bool) -> None:
     """Show or hide on a player's profile that they played the game of an app."""
-    with by.store.users.edit(user_id) as user:
-        _require_oneself(by, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         if client_id in user.grants:
             user.grants[client_id].hidden = not shown
 
 
 def withdraw(by: Authority, user_id: int, client_id: str) -> None:
     """Withdraw a player's consent to an app, which ends its tokens."""
-    with by.store.users.edit(user_id) as user:
-        _require_oneself(by, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         user.grants.pop(client_id, None)
 
 
@@ -281,8 +298,7 @@ def end_test(by: Authority, user_id: int, client_id: str, has_token: bool) -> No
 
     A consent from before the test stays. If the test got a token, all tokens end.
     """
-    with by.store.users.edit(user_id) as user:
-        _require_oneself(by, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         consent = user.consents.get(client_id)
         if consent is None:
             user.grants.pop(client_id, None)
@@ -295,8 +311,7 @@ def add_heartbeat(by: Authority, user_id: int, game: str | None = None) -> None:
 
     `game` is the client id of the game that sent it. Older pages do not name it.
     """
-    with by.store.users.edit(user_id) as user:
-        _require_oneself(by, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         if count_heartbeat(user, now_ms()):
             user.last_game = game
             if game in user.consents:
@@ -313,10 +328,6 @@ def delete_user(by: Authority, user_id: int) -> None:
 
 
 # -- what the acts share -------------------------------------------------------------------
-
-
-def _require_oneself(by: Authority, user: User) -> None:
-    by.require(is_oneself, user)
 
 
 def _require_suspension_right(by: Authority, user: User) -> None:
@@ -344,19 +355,6 @@ def _save_generated_picture(
     by.require(right, user)
     if not user.pfp_generated:
         by.store.pictures.save(user_id, None, before)
-
-
-def _notifying(
-    before: Callable[[User], None], text: str, field: str | None = None, value: object = None
-) -> Callable[[User], None]:
-    """Return a `before` that also tells the player, unless a field has this value."""
-
-    def act(user: User) -> None:
-        before(user)
-        if field is None or getattr(user, field) != value:
-            user.notify(text)
-
-    return act
 
 
 def count_heartbeat(user: User, now: int) -> bool:

@@ -1,14 +1,17 @@
 """Who acts: the rights of an actor, and what the audit log says of their acts."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from identity.acts.rights import Right, is_oneself, may_administer
 from model.errors import ChangedBefore, NoSuchUser, StorageError
 from model.records import MODERATOR, Client, User
 from model.site_records import Look, Webhook
 from storage import Storage
+from storage.repositories import Clients
+from storage.users import Users
 
 HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
 ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
@@ -57,6 +60,13 @@ class Authority:
         """Raise NotAllowed unless the actor has this right to the record."""
         if not self.has(right, record):
             raise NotAllowed("You are not allowed to do this.")
+
+    @contextlib.contextmanager
+    def edit(self, right: Right, records: Users | Clients, record_id: int | str) -> Iterator[Any]:
+        """`with by.edit(right, records, id) as record:` edit a record to which there is a right."""
+        with records.edit(record_id) as record:
+            self.require(right, record)
+            yield record
 
     def audit(self, act: str, **ids: int | str) -> None:
         """Write an audit line, which counts against the actor's limit. Raises TooManyAttempts."""

@@ -79,8 +79,7 @@ def change_client(by: Authority, client_id: str, **changes: str | list[str] | in
 
     A listed game that a player moves is unlisted: a moderator has looked at its old address.
     """
-    with _naming_other_game(by), by.store.clients.edit(client_id) as client:
-        by.require(may_manage, client)
+    with _naming_other_game(by), by.edit(may_manage, by.store.clients, client_id) as client:
         waited = CLIENTS.key("queue").of(client)
         is_moved = changes.get("game_url", client.game_url) != client.game_url
         if is_moved and not by.has(may_list, client):
@@ -110,8 +109,7 @@ def set_disabled(by: Authority, client_id: str, disabled: bool) -> Client:
 
     Its owner cannot enable what an administrator has disabled, also after the owner did.
     """
-    with by.store.clients.edit(client_id) as client:
-        by.require(may_manage, client)
+    with by.edit(may_manage, by.store.clients, client_id) as client:
         overrules = disabled and client.disabled_by == client.owner_id != by.actor.id
         if client.disabled == disabled and not overrules:
             return client
@@ -128,8 +126,7 @@ def set_listed(by: Authority, client_id: str, listed: bool, seen_url: str | None
 
     Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
     """
-    with by.store.clients.edit(client_id) as client:
-        by.require(may_list, client)
+    with by.edit(may_list, by.store.clients, client_id) as client:
         if client.listed != listed:
             if listed and seen_url not in (None, client.game_url):
                 problem = "The game URL has just changed. Play the game, then list it again."
@@ -152,8 +149,7 @@ def hand_over(
     TooManyClients.
     """
     clients = by.store.clients
-    with clients.edit(client_id) as client:
-        by.require(may_administer, client)
+    with by.edit(may_administer, clients, client_id) as client:
         if client.owner_id != seen_owner:
             raise ChangedBefore("owner")
         if owner_id == seen_owner:
@@ -203,8 +199,7 @@ def remove_cover(by: Authority, client_id: str) -> None:
 
 
 def _set_cover(by: Authority, client_id: str, timestamp: int | None) -> None:
-    with by.store.clients.edit(client_id) as client:
-        by.require(may_manage, client)
+    with by.edit(may_manage, by.store.clients, client_id) as client:
         old, client.cover = client.cover_id, timestamp
     discard(by.store.records(COVERS), old)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from identity.acts.actors import Authority
 from identity.acts.rights import may_administer
-from identity.messages.outbox import CHAT, MOST_WAITING, WEBHOOK_ID
+from identity.messages.outbox import CHAT, MOST_CHAT_MESSAGES, WEBHOOK_ID
 from identity.messages.webhook import EVENTS, FORMATS, check_address, new_key
 from model.errors import AlreadyThere, ChangedBefore, InvalidField, NotFound
 from model.kinds import OUTBOX, WEBHOOKS, given_up_of
@@ -53,7 +53,8 @@ def _change(by: Authority, seen: int, **fields: str | list[str]) -> None:
         none = Webhook(WEBHOOK_ID, 0, "", "", [])
         new = replace(none, changed=now_ms(), **fields)
         try:
-            return webhooks.add(new, lambda _: by.begin_change(none, seen, "chat"))
+            with webhooks.adding(new):
+                return by.begin_change(none, seen, "chat")
         except AlreadyThere as error:  # another administrator was faster
             raise ChangedBefore from error
     with webhooks.edit(WEBHOOK_ID) as webhook:
@@ -65,12 +66,9 @@ def _change(by: Authority, seen: int, **fields: str | list[str]) -> None:
 
 def remove(by: Authority, seen: int) -> None:
     """Tell the chat nothing more."""
-
-    def before(webhook: Webhook) -> None:
-        by.begin_change(webhook, seen, "chat")
-
     try:
-        by.store.records(WEBHOOKS).delete(WEBHOOK_ID, before)
+        with by.store.records(WEBHOOKS).deleting(WEBHOOK_ID) as webhook:
+            by.begin_change(webhook, seen, "chat")
     except NotFound as error:
         raise ChangedBefore from error
 
@@ -98,6 +96,6 @@ def find_webhook(store: Storage) -> Webhook | None:
     return store.records(WEBHOOKS).find(WEBHOOK_ID)
 
 
-def given_up(store: Storage, at_most: int = MOST_WAITING) -> list[Message]:
+def given_up(store: Storage, at_most: int = MOST_CHAT_MESSAGES) -> list[Message]:
     """Return the messages that were given up, the newest first."""
     return store.records(OUTBOX).page("queue", given_up_of(CHAT), None, at_most, newest_first=True)

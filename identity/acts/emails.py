@@ -55,6 +55,5 @@ def take_back(by: Authority, user_id: int, email: str, kept: FormerEmail) -> Non
 
 def change_letters(by: Authority, user_id: int, quiet_sign_ins: bool) -> None:
     """Change whether a player gets a letter about sign-ins in new browsers."""
-    with by.store.users.edit(user_id) as user:
-        by.require(is_oneself, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         user.quiet_sign_ins = quiet_sign_ins

@@ -15,7 +15,7 @@ from model.site_records import Invite
 from storage import Storage
 
 MOST_DAYS, MOST_USES = 365, 1000
-NOTE_LENGTH = 60  # characters
+INVITE_NOTE_LENGTH = 60  # characters
 
 
 class EndedBefore(InvalidField):
@@ -29,7 +29,7 @@ def create(by: Authority, days: int, uses: int = 1, note: str = "", flair: str =
 
     It is good for `days` days and for `uses` accounts, which get the flair.
     """
-    _check(days, uses, note, flair)
+    _require_possible(days, uses, note, flair)
 
     def before(invite: Invite) -> None:
         by.require(may_administer)
@@ -65,14 +65,14 @@ def renew(by: Authority, invite_id: str) -> str:
     return secret
 
 
-def _check(days: int, uses: int, note: str, flair: str) -> None:
+def _require_possible(days: int, uses: int, note: str, flair: str) -> None:
     """Raise InvalidField for the first value that no invitation can have."""
     if not 1 <= days <= MOST_DAYS:
         raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")
     if not 1 <= uses <= MOST_USES:
         raise InvalidField("uses", f"Invite 1 to {MOST_USES:,} people.")
-    if len(note) > NOTE_LENGTH:
-        raise InvalidField("note", f"Use up to {NOTE_LENGTH} characters on one line.")
+    if len(note) > INVITE_NOTE_LENGTH:
+        raise InvalidField("note", f"Use up to {INVITE_NOTE_LENGTH} characters on one line.")
     refuse("note", check_description(note))
     refuse("flair", check_flair(flair) if flair else None)
 

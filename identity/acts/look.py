@@ -143,8 +143,8 @@ def remove_logo(by: Authority, seen: int) -> None:
 
 def _save(by: Authority, seen: int, **fields: str | int | None) -> None:
     looks = by.store.records(LOOKS)
-    with contextlib.suppress(AlreadyThere):
-        looks.add(Look(LOOK_ID, 0), lambda _: by.require(may_administer))
+    with contextlib.suppress(AlreadyThere), looks.adding(Look(LOOK_ID, 0)):
+        by.require(may_administer)
     with looks.edit(LOOK_ID) as look:
         by.begin_change(look, seen, "look")
         old = look.logo

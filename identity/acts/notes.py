@@ -19,25 +19,20 @@ NOTES_SHOWN = 20
 def add(by: Authority, user_id: int, text: str) -> None:
     """Write a note about a player."""
     notes, now = by.store.records(NOTES), now_ms()
-
-    def before(note: Note) -> None:
+    note = Note(new_time_id(now), user_id, by.actor.id, text, now)
+    with notes.adding(note):
         by.require(may_write_notes, by.store.users.read(user_id))
         if notes.count("user", str(user_id), NOTES_EACH) == NOTES_EACH:
             raise InvalidField("text", "There are too many notes. Delete an old one first.")
         by.audit("note add", user=user_id, note=note.id)
 
-    notes.add(Note(new_time_id(now), user_id, by.actor.id, text, now), before)
-
 
 def delete(by: Authority, note_id: str) -> None:
     """Delete a note: the moderator who wrote it may, and an administrator."""
-
-    def before(note: Note) -> None:
+    with by.store.records(NOTES).deleting(note_id) as note:
         user = by.store.users.read(note.user_id)
         by.require(lambda player, _: may_delete_note(player, user, note))
         by.audit("note delete", user=note.user_id, note=note.id)
-
-    by.store.records(NOTES).delete(note_id, before)
 
 
 def may_delete_note(player: User, user: User, note: Note) -> bool:

@@ -50,39 +50,33 @@ def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | Non
 
 def add(by: Authority, passkey: Passkey) -> None:
     """Add a passkey. Raises InvalidField for its name, and for one too many."""
-
-    def before(passkey: Passkey) -> None:
-        by.require(is_oneself, by.store.users.read(passkey.user_id))
-        at_most = PASSKEYS_EACH
-        if by.store.records(PASSKEYS).count("user", str(passkey.user_id), at_most) == at_most:
-            raise InvalidField("form", f"You have {at_most} passkeys. Remove one first.")
-        by.audit("user add-passkey", user=passkey.user_id)
-
+    passkeys, user_id, at_most = by.store.records(PASSKEYS), passkey.user_id, PASSKEYS_EACH
     try:
-        by.store.records(PASSKEYS).add(passkey, before)
+        with passkeys.adding(passkey):
+            by.require(is_oneself, by.store.users.read(user_id))
+            if passkeys.count("user", str(user_id), at_most) == at_most:
+                raise InvalidField("form", f"You have {at_most} passkeys. Remove one first.")
+            by.audit("user add-passkey", user=user_id)
     except AlreadyThere:  # 7.1 step 26; excludeCredentials prevents it
         raise InvalidField("form", "This passkey is here already.") from None
 
 
 def remove(by: Authority, passkey_id: str, rp_id: str | None) -> None:
     """Remove a passkey. Raises NotFound, LastWayIn."""
-
-    def before(passkey: Passkey) -> None:
+    passkeys = by.store.records(PASSKEYS)
+    with passkeys.deleting(passkey_id) as passkey:
         user = by.store.users.read(passkey.user_id)
         by.require(is_oneself, user)
         if not by.is_command:
             # Waits until another removal is saved: this one looks at what is left then.
-            by.store.records(PASSKEYS).count("user", str(user.id), at_most=1)
+            passkeys.count("user", str(user.id), at_most=1)
             require_way_in(by.store, user, rp_id, but=passkey.id)
         by.audit("user remove-passkey", user=user.id)
-
-    by.store.records(PASSKEYS).delete(passkey_id, before)
 
 
 def remove_password(by: Authority, user_id: int, rp_id: str | None) -> None:
     """Remove the password of a player. Raises LastWayIn."""
-    with by.store.users.edit(user_id) as user:
-        by.require(is_oneself, user)
+    with by.edit(is_oneself, by.store.users, user_id) as user:
         if user.password_hash:
             user.password_hash = ""
             require_way_in(by.store, user, rp_id)

@@ -46,17 +46,20 @@ def issue(by: Authority, user_id: int, replace: bool = True) -> list[str]:
     letters = ["".join(map(secrets.choice, [LETTERS] * 16)) for _ in range(CODES)]
     new = RecoveryCodes(user_id, [sha256(each) for each in letters], now_ms())
 
-    def before(codes: RecoveryCodes) -> None:
-        by.require(is_oneself, by.store.users.read(codes.id))
-        by.audit("user recovery-codes", user=codes.id)
+    kept = by.store.records(RECOVERY_CODES)
+
+    def begin() -> None:
+        by.require(is_oneself, by.store.users.read(user_id))
+        by.audit("user recovery-codes", user=user_id)
 
     try:
-        by.store.records(RECOVERY_CODES).add(new, before)
+        with kept.adding(new):
+            begin()
     except AlreadyThere:
-        with by.store.records(RECOVERY_CODES).edit(user_id) as codes:
+        with kept.edit(user_id) as codes:
             if codes.hashes and not replace:
                 return []
-            before(codes)
+            begin()
             codes.hashes, codes.created = new.hashes, new.created
     return ["-".join(each[start : start + 4] for start in range(0, 16, 4)) for each in letters]
 

@@ -51,15 +51,12 @@ def report(by: Authority, subject: User | Client, reason: str, text: str) -> Non
     report_id = f"{now:015d}-{secrets.token_hex(4)}"
     # It ends with a day, because those of past days are removed: it frees its key as it ends.
     expires = (now // DAY_MS + REPORT_DAYS + 1) * DAY_MS - 1
-
-    def before(_: Report) -> None:
+    new = Report(report_id, reporter_id, about(subject), reason, text, now, expires)
+    with by.store.records(REPORTS).adding(new):
         by.require(lambda player, _: True)  # one who is not suspended
         records = by.store.users if isinstance(subject, User) else by.store.clients
         records.read(subject.id)  # raises NotFound for one who has just left
         by.store.attempts.count("report by", str(reporter_id), REPORTS_A_DAY, DAY)
-
-    new = Report(report_id, reporter_id, about(subject), reason, text, now, expires)
-    by.store.records(REPORTS).add(new, before)
     if concerns_a_player(by.store, subject):
         words = f"{subject.name} was reported: {REPORT_REASONS[reason].lower()}."
         announce(by.store, "report", words, f"/admin/reports/{report_id}")

@@ -1,4 +1,4 @@
-"""What a letter says."""
+"""What a letter says: without `mail`, which a site without letters does not import."""
 
 from typing import NamedTuple
 

@@ -23,7 +23,7 @@ from storage.repositories import new_time_id
 
 INTERVAL = 5  # seconds between two looks at what failed before
 KEPT_DAYS = 30
-MOST_WAITING = 1000  # messages to the chat; further ones are dropped
+MOST_CHAT_MESSAGES = 1000  # messages to the chat; further ones are dropped
 PAGE, LATER_PAGE = 100, 10  # messages that are sent before the first queue is looked at again
 LONGEST_PAUSE, LONGEST_WAIT = 60, 3600  # seconds: of our own, and one that a receiver asks for
 MOST_PAUSES = 2  # of the channel for one message, which then waits alone
@@ -111,7 +111,7 @@ def announce(store: Storage, event: str, text: str, path: str) -> None:
         webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
         if webhook and event in (*webhook.events, "test"):
             body = json.dumps({"text": text, "path": path})
-            post(store, new_message(CHAT, event, body), MOST_WAITING)
+            post(store, new_message(CHAT, event, body), MOST_CHAT_MESSAGES)
     except StorageError as error:
         LOG.error("a message is dropped: %s", error)
 

@@ -74,7 +74,7 @@ def resolve(parts: SplitResult, private: bool) -> list[tuple[int, tuple]]:
     except (OSError, UnicodeError) as error:
         raise NotSent("No such host was found.") from error
     for _, _, _, _, address in found:
-        if not private and not is_public(address[0]):
+        if not private and not is_public_address(address[0]):
             raise NotSent("The host is in a private network.")
     return [(family, address) for family, _, _, _, address in found]
 
@@ -87,7 +87,7 @@ def usual_port(parts: SplitResult) -> int:
     return 443 if parts.scheme == "https" else 80
 
 
-def is_public(address: str) -> bool:
+def is_public_address(address: str) -> bool:
     """Return True for an address of the internet, which leads nowhere else."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if any(ip in network for network in NOT_PUBLIC):

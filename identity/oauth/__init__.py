@@ -2,7 +2,7 @@
 
 `authorization` reads an authorization request with the rules of its redirect URI, `clients` a token
 request; `grants` has consents and access tokens, `terms` the scopes and errors that pages show.
-`openid`, `openid_keys`, `claims` and `reauthentication` are OpenID Connect, `device` is the device
+`openid`, `claims` and `reauthentication` are OpenID Connect, `device` is the device
 grant (RFC 8628), and `tickets` with `server_addresses` lets players join game servers. `programs`
 has the redirect URIs of well-known programs. `guards` checks each request before its view.
 """

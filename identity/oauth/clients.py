@@ -59,7 +59,7 @@ def single_parameters(sent: list[tuple[str, str]], names: Container[str]) -> dic
     return {name: value for name, value in values.items() if value}
 
 
-def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str, str]:
+def read_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str, str]:
     """Return the parameters of a token request without blank ones. Raises InvalidRequest."""
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     form = {name: value for name, value in sent if value}
@@ -76,8 +76,8 @@ def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str
     return form
 
 
-def find_named_client(api_request: ApiRequest, parameters: dict[str, str]) -> Client | None:
-    """Return the client that a form names, or None; pages of any origin read a public one's answer.
+def allow_pages_of_client(api_request: ApiRequest, parameters: dict[str, str]) -> Client | None:
+    """Let pages of any origin read the answer if the form names a public client; return the client.
 
     Public clients run in such pages, which may read their errors too. The secret of a confidential
     client has no place in a page.
@@ -92,13 +92,13 @@ def authenticate_client(api_request: ApiRequest, form: dict[str, str]) -> Client
 
     Raises BadRequest, Unauthorized, TooManyRequests.
     """
-    named = find_named_client(api_request, form)
+    named = allow_pages_of_client(api_request, form)
     needs_secret = named is None or not named.public
     client_id, client_secret = read_client_credentials(api_request, form, needs_secret)
     client = named if "client_id" in form else api_request.storage.clients.find(client_id)
     if client and not client.disabled and has_own_secret(client, client_secret):
         return client
-    refuse_client(api_request)
+    abort_unauthorized(api_request)
 
 
 def read_client_credentials(
@@ -138,7 +138,7 @@ def has_own_secret(client: Client, client_secret: str) -> bool:
     return hmac.compare_digest(sha256(client_secret).encode(), kept)
 
 
-def refuse_client(api_request: ApiRequest) -> NoReturn:
+def abort_unauthorized(api_request: ApiRequest) -> NoReturn:
     """Count a failed client authentication. Raises Unauthorized, TooManyRequests."""
     # Counted after the check and by address only: client ids are public, and a limit by id would
     # let anyone lock a client out.

@@ -2,7 +2,7 @@
 
     POST /oauth/device    the program gets a device code, and shows a user code   start_device_flow
     /device               the player types the user code, and decides            pages.entry.device
-    POST /oauth/token     the program polls with the device code until then             read_answer
+    POST /oauth/token     the program polls with the device code until then       read_player_answer
 
 The store of codes has both halves, each of them used once: the request of a device by its user
 code, and the player's answer by the id of the device. The device code is signed, and names that id:
@@ -24,8 +24,8 @@ from identity.http.responses import NO_STORE, JsonResponse
 from identity.http.signing import serializer
 from identity.oauth.authorization import OPENID, granted_scope, read_scope
 from identity.oauth.clients import (
+    allow_pages_of_client,
     authenticate_client,
-    find_named_client,
     read_form_parameters,
     single_parameters,
 )
@@ -71,7 +71,7 @@ def require_device_client(client: Client) -> None:
 def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     """Return a device code and a user code (RFC 8628 3.2); both are good for ten minutes."""
     sent, store = read_form_parameters(api_request), api_request.storage
-    find_named_client(api_request, dict(sent))  # its pages may read each response, errors too
+    allow_pages_of_client(api_request, dict(sent))  # its pages may read each response, errors too
     form = single_parameters(sent, ("client_id", "client_secret", "scope"))
     client = authenticate_client(api_request, form)
     require_device_client(client)
@@ -155,7 +155,9 @@ def store_answer(store: Storage, asked: DeviceRequest, player: User | None) -> N
 # -- the program polls (RFC 8628 3.4 and 3.5) ---------------------------------------------------
 
 
-def read_answer(store: Storage, client: Client, device_code: str) -> tuple[str, AuthorizationCode]:
+def read_player_answer(
+    store: Storage, client: Client, device_code: str
+) -> tuple[str, AuthorizationCode]:
     """Return the name of a player's answer in the store of codes, and the answer.
 
     Raises UnauthorizedClient, InvalidGrant, DeviceGrantError, CodeSpent.

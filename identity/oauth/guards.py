@@ -51,7 +51,7 @@ def drop_unsupported_range_headers() -> None:
             request.environ.pop("HTTP_RANGE", None)
 
 
-def refuse_foreign_hosts() -> None:
+def require_own_host() -> None:
     """Refuse a Host that is not ours: with DNS rebinding, a page reaches us under its own name."""
     if request.path == ANY_HOST_ALLOWED:
         return
@@ -79,7 +79,7 @@ def is_from_this_site() -> bool:
     return request.headers.get("Origin", base_url()) == base_url()
 
 
-def refuse_pages_inside_other_sites() -> None:
+def require_own_frame() -> None:
     """Refuse a page to other sites, except when a browser goes there (W3C Fetch Metadata).
 
     Images on a sibling subdomain would spend codes and exports, or tell who is signed in. So would
@@ -158,7 +158,7 @@ def is_request_by_post() -> bool:
     return by_post and "client_id" in request.form and "decision" not in request.form
 
 
-def refuse_undecodable_queries() -> None:
+def require_utf8_query() -> None:
     """Refuse a query that is not UTF-8: Werkzeug raises an error wherever it is read.
 
     It would change what is encoded of it, of which a client gets back what it sent.
@@ -172,7 +172,7 @@ def refuse_undecodable_queries() -> None:
         abort(400, "The query of this address is not UTF-8.")
 
 
-def refuse_cross_site_posts() -> None:
+def require_same_site_post() -> None:
     """Refuse a post that a browser sends from a page of another site."""
     if request.method in ("GET", "HEAD", "OPTIONS") or request.path in CROSS_SITE_POST_ALLOWED:
         return
@@ -182,8 +182,8 @@ def refuse_cross_site_posts() -> None:
 
 GUARDS = (
     drop_unsupported_range_headers,
-    refuse_foreign_hosts,
-    refuse_pages_inside_other_sites,
-    refuse_undecodable_queries,
-    refuse_cross_site_posts,
+    require_own_host,
+    require_own_frame,
+    require_utf8_query,
+    require_same_site_post,
 )

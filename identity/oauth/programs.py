@@ -126,19 +126,24 @@ def read_page(page: str, address: str | None = None) -> Program:
 
 
 @functools.cache
-def find_pages() -> dict[str, str]:
+def find_program_pages() -> dict[str, str]:
     """Return the pages by the names of their programs, in the order of the titles."""
     paths = Path(RESOURCES).glob("docs/apps/*.md")
     pages = sorted((each.read_text("utf-8") for each in paths), key=str.casefold)
     return {match[2]: match[0] for match in map(PAGE.fullmatch, pages) if match}
 
 
-def find_program(name: str, address: str) -> Program:
+def read_named_program(name: str, address: str) -> Program:
     """Return a program that is to be registered, at its address. Raises InvalidField."""
-    refuse("program", None if name in find_pages() else f"Choose one of {', '.join(find_pages())}.")
+    refuse(
+        "program",
+        None
+        if name in find_program_pages()
+        else f"Choose one of {', '.join(find_program_pages())}.",
+    )
     refuse("address", check_redirect_uri(address) or check_opens(address))
     path = urlsplit(address).path.rstrip("/")
-    program = read_page(find_pages()[name], f"{origin_of(address)}{path}")
+    program = read_page(find_program_pages()[name], f"{origin_of(address)}{path}")
     refuse("address", check_redirect_uris(program.uris["redirect_uris"]))  # they may be too long
     return program
 
@@ -155,7 +160,7 @@ def program_of(client: Client) -> Program | None:
     Many an app has a path of one part, like /callback: then its name has to be the program's.
     """
     found, first = [], next(iter(client.redirect_uris), "")
-    for page in find_pages().values():
+    for page in find_program_pages().values():
         example = read_page(page)
         path = example.uris["redirect_uris"][0].removeprefix(example.address)
         if first.endswith(path) and (path.count("/") > 1 or client.name == example.title):

@@ -22,7 +22,7 @@ ASKED_MAX_AGE = 600  # seconds
 OF_BROWSER = "asked of a browser"  # the purpose of its signature
 
 
-class Asked(NamedTuple):
+class Reauthentication(NamedTuple):
     """Who was asked to sign in again, and when."""
 
     client_id: str
@@ -67,12 +67,14 @@ def address_after_sign_in(player: User | None, auth_request: AuthorizationReques
     user_id = auth_request.hinted_id or (player and player.id)
     if user_id or LOGIN in auth_request.prompts or auth_request.max_age is not None:
         session_id = player and session["id"]
-        asked = Asked(auth_request.client_id, user_id, session_id, now_ms(), browser_id())
+        asked = Reauthentication(
+            auth_request.client_id, user_id, session_id, now_ms(), browser_id()
+        )
         parameters.append(f"{ASKED}={serializer(OF_BROWSER).dumps(asked)}")
     return f"{request.path}?{'&'.join(parameters)}"
 
 
-def find_asked(address: str) -> Asked | None:
+def find_reauthentication(address: str) -> Reauthentication | None:
     """Return what the authorization request at an address asks of this browser, or None."""
     return _read(pending_parameters(address).getlist(ASKED))
 
@@ -82,11 +84,11 @@ def find_login_hint(address: str) -> str:
     return pending_parameters(address).get("login_hint", "")
 
 
-def _read(values: list[str]) -> Asked | None:
+def _read(values: list[str]) -> Reauthentication | None:
     if not values:
         return None
     try:
-        asked = Asked(*serializer(OF_BROWSER).loads("".join(values), ASKED_MAX_AGE))
+        asked = Reauthentication(*serializer(OF_BROWSER).loads("".join(values), ASKED_MAX_AGE))
     except BadSignature:
         return None
     return asked if asked.browser == session.get(BROWSER) else None

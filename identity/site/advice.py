@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from identity.site.formatting import pluralize
-from identity.site.hosts import find_rp_id, has_library, is_loopback, is_public
+from identity.site.hosts import find_rp_id, has_library, is_loopback, is_public_host
 from identity.site.settings import host_of
 from model.client_rules import may_get_email
 from model.kinds import PASSKEYS
@@ -92,7 +92,7 @@ def check_emails(store: Storage, values: dict) -> Iterator[Advice]:
 def check_access(values: dict) -> Iterator[Advice]:
     """Find settings that open the server too far."""
     host = host_of(values["BASE_URL"])
-    if values["BASE_URL"].startswith("http:") and is_public(host):
+    if values["BASE_URL"].startswith("http:") and is_public_host(host):
         yield Advice(
             "passwords and tokens travel unencrypted: IDENTITY_BASE_URL is http on a public name",
             "put nginx with a certificate in front (deploy/nginx.conf), and set "

@@ -16,7 +16,7 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost") or _is_address(host, "is_loopback")
 
 
-def is_public(host: str) -> bool:
+def is_public_host(host: str) -> bool:
     """Return True for a host that may be reached from the internet."""
     address = re.fullmatch(r"\[.*\]|[0-9.]+", host)
     return _is_address(host, "is_global") if address else not PRIVATE_NAME.fullmatch(host)

@@ -100,7 +100,7 @@ def read_settings(overrides: dict | None = None) -> dict:
     config["PROXIES"] = _read_proxies(str(config["PROXIES"]), config["BASE_URL"])
     for name in ("DATA_DIR", "PICTURE_DIR"):
         config[name] = _read_folder(name, config[name])
-    _check_texts(config)
+    _require_plain_texts(config)
     if problem := check_url(config["STORAGE"]):  # it may hold a password, and is not shown
         raise SettingError("STORAGE", problem)
     for name, choices in CHOICES.items():
@@ -108,11 +108,11 @@ def read_settings(overrides: dict | None = None) -> dict:
             expected = f"is {config[name]!r}, expected one of {', '.join(choices)}"
             raise SettingError(name, expected)
     if config["SMTP_URL"]:
-        _check_mail(config["SMTP_URL"], config["MAIL_FROM"])
+        _require_mail_settings(config["SMTP_URL"], config["MAIL_FROM"])
     if config["OPENID"] == "on":
-        _check_openid(config["BASE_URL"])
+        _require_openid_settings(config["BASE_URL"])
     if config["METRICS"] != "off":
-        _check_metrics(config["METRICS"])
+        _require_metrics_settings(config["METRICS"])
     return config
 
 
@@ -133,7 +133,7 @@ def _read_folder(name: str, folder: str) -> str:
     return os.path.abspath(folder)
 
 
-def _check_texts(config: dict) -> None:
+def _require_plain_texts(config: dict) -> None:
     """Raise SettingError for a text that the pages cannot show."""
     name, about, welcome = config["SITE_NAME"], config["ABOUT_URL"], config["WELCOME"]
     for each, text in (("SITE_NAME", name), ("WELCOME", welcome)):
@@ -148,7 +148,7 @@ def _check_texts(config: dict) -> None:
         raise SettingError("WELCOME", f"is {welcome!r}, {expected}")
 
 
-def _check_mail(url: str, sender: str) -> None:
+def _require_mail_settings(url: str, sender: str) -> None:
     """Raise SettingError if no letters can be sent. The URL may hold a password."""
     try:
         parse_smtp_url(url)
@@ -200,7 +200,7 @@ def parse_smtp_url(url: str) -> SmtpServer:
     return SmtpServer(parts.hostname, port, parts.scheme == "smtps", *credentials, cleartext)
 
 
-def _check_openid(base_url: str) -> None:
+def _require_openid_settings(base_url: str) -> None:
     """Raise SettingError if OpenID Connect cannot be on."""
     if base_url.startswith("http:") and is_on_the_web(base_url):
         raise SettingError("OPENID", f"is on, and needs https: IDENTITY_BASE_URL is {base_url}")
@@ -209,7 +209,7 @@ def _check_openid(base_url: str) -> None:
         raise SettingError("OPENID", f"is on, and needs the package cryptography: {fix}")
 
 
-def _check_metrics(value: str) -> None:
+def _require_metrics_settings(value: str) -> None:
     """Raise SettingError if there can be no metrics."""
     if value != "on" and not TOKEN.fullmatch(value):  # which is a secret, and not shown
         expected = "expected off, on, or a token of 16 characters or more (openssl rand -hex 24)"

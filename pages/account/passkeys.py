@@ -10,7 +10,12 @@ from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.access.letters import notify
-from identity.access.passkeys import creation_options, new_bytes, read_answer, verify_registration
+from identity.access.passkeys import (
+    creation_options,
+    new_bytes,
+    read_credential,
+    verify_registration,
+)
 from identity.access.sessions import signed_in_player
 from identity.access.signing_in import describe_browser
 from identity.acts import passkeys as passkey_acts
@@ -68,7 +73,7 @@ def add_passkey(player: User) -> Response | tuple:
     require_proof(player)
     with counting_refusals():
         challenge, handle = use_challenge("add")
-        answer = read_answer(request.form.get("credential", ""))
+        answer = read_credential(request.form.get("credential", ""))
         passkey, model = verify_registration(
             answer, challenge, own_rp_id(), base_url(), player.id, handle
         )

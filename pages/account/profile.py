@@ -22,7 +22,7 @@ from model.rules import check_bio
 from pages.account import export
 from pages.kit import forms
 from pages.kit.actors import authority_of
-from pages.kit.proof import confirmation_of, refuse_unconfirmed
+from pages.kit.proof import confirmation_of, require_confirmation
 from pages.kit.rendering import render_page
 from pages.kit.uploads import read_images
 
@@ -213,7 +213,7 @@ def export_account() -> Response:
 @forms.form_view(lambda: (require_player(),), data_page, stamped=True)
 def delete_account(player: User) -> Response:
     """Delete the account, with the `password`."""
-    refuse_unconfirmed(player, "password")
+    require_confirmation(player, "password")
     accounts.delete_user(authority_of(player), player.id)
     tell_deletion(get_storage(), current_app.config, player, is_own=True)
     session.clear()

@@ -22,7 +22,7 @@ from model.rules import check_password, normal_password
 from pages.kit import forms
 from pages.kit.actors import authority_of
 from pages.kit.passkeys import own_rp_id, passkey_card
-from pages.kit.proof import confirmation_of, refuse_unconfirmed
+from pages.kit.proof import confirmation_of, require_confirmation
 from pages.kit.rendering import render_page
 
 security = Blueprint("security", __name__)
@@ -102,7 +102,7 @@ def sign_out_others() -> Response:
 def change_password(player: User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     password = read_new_password(player)
-    refuse_unconfirmed(player, "current_password")
+    require_confirmation(player, "current_password")
     set_new_password(player, password)
     notify(player, "password")
     return forms.redirect_with_notice("Password changed.", "/account/security")
@@ -137,9 +137,9 @@ def change_email(player: User) -> Response:
     problem = check_email(email, current_app.config["EMAIL"] == "required")
     is_same = email == (ascii_email(player.email) or player.email)
     forms.refuse_problems(email=unchanged if is_same else problem)
-    refuse_unconfirmed(player, "current_password")
+    require_confirmation(player, "current_password")
     if email and login_key(email) != login_key(player.email):
-        forms.refuse_taken_email(email, player.id)
+        forms.require_unused_email(email, player.id)
     accounts.change_email(authority_of(player), player.id, email, own_rp_id())
     tell_old_address(player)
     is_asked = ask_confirmation(get_storage().users.read(player.id))

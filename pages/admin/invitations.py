@@ -13,6 +13,7 @@ from model.site_records import Invite
 from pages.admin.desk import render_desk
 from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice
+from pages.kit.paging import page_beside, place_in
 from pages.kit.proof import ask_proof, with_proof
 from storage.repositories import unchanged
 
@@ -31,15 +32,17 @@ def show_invitations() -> str:
 
 def invitations_page(player: User, problems: dict[str, str], secret: str | None = None) -> str:
     """Return the page; `secret` is that of an invitation that has just been created."""
-    kept = get_storage().invites
-    after = INVITES.parse_id(request.args.get("after", ""))
-    found = kept.page("list", "all", after, INVITES_SHOWN + 1, newest_first=True)
-    page = found[:INVITES_SHOWN]
+    after, kept = place_in(INVITES, "after"), get_storage().invites
+
+    def read(after: str | None, at_most: int, _: bool) -> list[Invite]:
+        return kept.page("list", "all", after, at_most, newest_first=True)
+
+    page = page_beside(read, INVITES_SHOWN, after=after)
     return render_desk(
         "admin/invitations.html",
         player,
-        rows=describe(page),
-        next=page[-1].id if len(found) > INVITES_SHOWN else None,
+        rows=describe(page.shown),
+        next=page.next,
         is_first=after is None,
         lengths=LENGTHS,
         typed=request.form,

@@ -24,7 +24,7 @@ from storage.audit_lines import decode_line
 from storage.repositories import Records, unchanged
 
 LINES_SHOWN = 100  # on one page
-READ_AT_MOST = 900_000  # bytes for one page, of which many lines may be about others
+BYTES_READ = 900_000  # bytes for one page, of which many lines may be about others
 LINK = Markup('<a href="/{}/{}"><bdi>{}</bdi></a>')
 QUOTED = Markup("“<bdi>{}</bdi>”")
 REPORT = Markup('<a href="/admin/reports/{}">a report</a>')
@@ -93,7 +93,7 @@ def lines_before(before: int | None, wanted: Wanted) -> tuple[list[dict], int | 
         values = decode_line(line)
         if values and wanted.has(values):
             found.append(values)
-        if len(found) == LINES_SHOWN or size > READ_AT_MOST:
+        if len(found) == LINES_SHOWN or size > BYTES_READ:
             return found, position
     return found, None
 
@@ -150,8 +150,8 @@ def text_of(value: object) -> str:
 def words_of(line: dict, known: Known) -> Words:
     """Return what stands in the places of the sentence for a line."""
     words = Words({name: text_of(value) for name, value in line.items()})
-    words["by"] = name_player(known.users, line.get("by"), at_start=True)
-    words["user"] = name_player(known.users, line["user"]) if "user" in line else ADMINISTRATORS
+    words["by"] = word_for_player(known.users, line.get("by"), at_start=True)
+    words["user"] = word_for_player(known.users, line["user"]) if "user" in line else ADMINISTRATORS
     client = known.clients.get(str(line.get("client")))
     invite = known.invites.get(str(line.get("invite")))
     words["client"] = LINK.format("developer", client.id, client.name) if client else "that is gone"
@@ -165,7 +165,7 @@ def words_of(line: dict, known: Known) -> Words:
     return words
 
 
-def name_player(users: dict[int, User], player: object, at_start: bool = False) -> Markup | str:
+def word_for_player(users: dict[int, User], player: object, at_start: bool = False) -> Markup | str:
     """Return the words for a player of a line, who may have left, or for the command."""
     if player == "command":
         return "The command" if at_start else "the command"

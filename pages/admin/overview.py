@@ -1,8 +1,9 @@
 """The first page of moderators and administrators: what waits for them, and the numbers."""
 
+import functools
 import itertools
 
-from flask import Blueprint, current_app, redirect, request
+from flask import Blueprint, current_app, redirect
 from werkzeug.wrappers import Response
 
 from identity.acts.reports import shown_to
@@ -18,6 +19,7 @@ from model.kinds import OUTBOX, REPORTS, given_up_of, waiting_queues
 from model.records import Client, User, now_ms
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_moderator
+from pages.kit.paging import page_beside, place_in
 
 REPORTS_SHOWN = 50  # on one page
 OTHERS_SHOWN = 20  # games, and suspensions
@@ -30,21 +32,18 @@ overview = Blueprint("overview", __name__)
 def show_overview() -> Response | str:
     """Show what waits: reports, oldest first, a page at a time, `after` or `before` one's id."""
     player, kept = require_moderator(), get_storage().records(REPORTS)
-    before, after = (REPORTS.parse_id(request.args.get(each, "")) for each in ("before", "after"))
-    found = kept.page("state", "open", before or after, REPORTS_SHOWN + 1, bool(before))
-    if not found and (before or after):  # the last one there has been answered
+    places = [place_in(REPORTS, each) for each in ("before", "after")]
+    page = page_beside(functools.partial(kept.page, "state", "open"), REPORTS_SHOWN, *places)
+    is_first = not any(places)
+    if not page.shown and not is_first:  # the last one there has been answered
         return redirect("/admin", 303)
-    page, more = sorted(found[:REPORTS_SHOWN], key=lambda each: each.id), found[REPORTS_SHOWN:]
-    keys = {"previous": (more if before else after) and page[0].id}
-    keys["next"] = (before or more) and page[-1].id
-    rows = shown_to(get_storage(), player, page)
-    is_first = not (before or after)
     games = waiting_games() if is_first else []
     return render_desk(
         "admin/overview.html",
         player,
-        rows=rows,
-        **keys,
+        rows=shown_to(get_storage(), player, page.shown),
+        previous=page.previous,
+        next=page.next,
         games=games[:OTHERS_SHOWN],
         more_games=len(games) > OTHERS_SHOWN,
         suspensions=ending_suspensions() if is_first else [],

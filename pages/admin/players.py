@@ -20,7 +20,7 @@ from pages.kit.actors import require_moderator
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 400  # at most for one page, of whom some have other names
 SORTED = 200  # players whose names contain a text, if they are sorted by the day of joining
-REPORTS_COUNTED = 5  # about one player
+REPORTS_LISTED = 5  # about one player
 LISTS = {
     "name": "By name",
     "newest": "Newest first",
@@ -119,7 +119,7 @@ def describe(viewer: User, users: list[User]) -> list[dict]:
     """Return players with what moderators see of them, and the reports that this one may read."""
     store = get_storage()
     kept = store.records(REPORTS)
-    pages = (kept.page("user", str(user.id), None, REPORTS_COUNTED, True) for user in users)
+    pages = (kept.page("user", str(user.id), None, REPORTS_LISTED, True) for user in users)
     reports = shown_to(store, viewer, [report for page in pages for report in page])
     counts: dict[str, list] = {}
     for each in reports:

@@ -19,12 +19,14 @@ from identity.http.context import base_url, get_storage
 from identity.site.formatting import DAY
 from identity.site.settings import check_game
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
+from model.kinds import CLIENTS
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
 from pages.community.players import format_ago
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
 from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
+from pages.kit.paging import page_beside, place_in
 from pages.kit.rendering import Preview, render_page, welcome_of
 from storage.repositories import unchanged
 
@@ -109,31 +111,19 @@ def games_shown(listed: bool) -> dict:
     They are paged by id; `previous` and `next` are the addresses of the pages beside this one.
     """
     names = ("before", "after") if listed else ("unlisted_before", "unlisted_after")
-    before, after = map(start_of_page, names)
-    shelf, at_most = "listed" if listed else "unlisted", GAMES_SHOWN + 1
-    read = functools.partial(get_storage().clients.page, "games", shelf, at_most=at_most)
-    found = read(before, newest_first=True)[::-1] if before else read(after)
-    if not found:  # they are gone: the first page
-        before, after, found = "", "", read("")
-    page = found[-GAMES_SHOWN:] if before else found[:GAMES_SHOWN]
-    is_first, is_last = (found == page, False) if before else (not after, found == page)
-    playable = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
+    shelf, places = "listed" if listed else "unlisted", [place_in(CLIENTS, each) for each in names]
+    read = functools.partial(get_storage().clients.page, "games", shelf)
+    page = page_beside(read, GAMES_SHOWN, *places)
+    if not page.shown and any(places):  # they are gone
+        page = page_beside(read, GAMES_SHOWN)
+    playable = sorted(filter(is_playable, page.shown), key=lambda client: client.name.casefold())
     owned = {client.owner_id: client for client in playable}  # each owner is read once
     owners = {owner: name_owner(get_storage(), client) for owner, client in owned.items()}
     return {
         "games": [(client, owners[client.owner_id]) for client in playable],
-        "previous": None if is_first else f"/?{names[0]}={page[0].id}",
-        "next": None if is_last else f"/?{names[1]}={page[-1].id}",
+        "previous": page.previous and f"/?{names[0]}={page.previous}",
+        "next": page.next and f"/?{names[1]}={page.next}",
     }
-
-
-def start_of_page(parameter: str) -> str:
-    """Return the client id in a query parameter at which a page starts; "" for none.
-
-    Other text counts as none: PostgreSQL raises an error for a NUL character.
-    """
-    text = request.args.get(parameter, "")
-    return text if CLIENT_ID.fullmatch(text) else ""
 
 
 def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:

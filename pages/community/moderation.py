@@ -23,14 +23,14 @@ RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture
 moderation = Blueprint("moderation", __name__)
 
 
-def find_moderated_user(user_id: str) -> tuple[Authority, User]:
+def read_moderated_user(user_id: str) -> tuple[Authority, User]:
     """Return what the signed-in moderator may do, and a user. Raises Forbidden, NotFound."""
     return authority_of(require_moderator()), read_shown_user(user_id)
 
 
 # The acts check who may do them; the page is shown again with the reason.
 moderation_form = form_view(
-    find_moderated_user, lambda _, user, problems: profile_page(user, problems), stamped=True
+    read_moderated_user, lambda _, user, problems: profile_page(user, problems), stamped=True
 )
 
 

@@ -34,7 +34,7 @@ PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
 GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
 SEARCH_SHOWN = 60  # characters of a search that found nothing
 FLAIRS_SHOWN = 40  # the others after a press
-GAMES_SHOWN = 6  # that a player played recently
+RECENT_GAMES = 6  # that a player played recently
 ROLES = ("", "Moderator", "Administrator")  # by mod level
 PREVIEWED_BIO = 200  # characters
 ADDRESS = re.compile(r"\bhttps?://[^\s<>\"]+", re.IGNORECASE)  # and what stands after it
@@ -181,7 +181,7 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
     shown = describe_player(user, player)
     # The time of the last heartbeat would tell which game a player is in who does not show it.
     unseen = user.last_game if shown["playing"] and shown["game"] is None else None
-    played = games_played(get_storage(), user, GAMES_SHOWN + 1)
+    played = games_played(get_storage(), user, RECENT_GAMES + 1)
     games = [
         (game, "now" if game == shown["game"] else format_ago(time))
         for game, time in played
@@ -197,7 +197,7 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
         bio=link_addresses(user.bio),
         flairs=flairs[:FLAIRS_SHOWN],
         more_flairs=flairs[FLAIRS_SHOWN:],
-        games=games[:GAMES_SHOWN],
+        games=games[:RECENT_GAMES],
         moderation=moderation_card(player, user, problems),
         link=link,
         notice=pop_notice(),

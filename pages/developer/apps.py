@@ -15,10 +15,10 @@ from identity.http.context import base_url, get_storage, mail_is_on
 from identity.oauth.openid import is_on
 from identity.oauth.programs import (
     Program,
-    find_pages,
-    find_program,
+    find_program_pages,
     find_warnings,
     program_of,
+    read_named_program,
     read_page,
     split_settings,
 )
@@ -26,14 +26,15 @@ from identity.site.pasted import unwrap
 from identity.site.settings import check_game
 from model.client_rules import check_new_uris, check_opens
 from model.errors import DamagedRecord, NoSuchClient
+from model.kinds import CLIENTS
 from model.names import check_client_name
 from model.records import Client, User
 from model.rules import USER_ID, check_description, check_groups
-from pages.community.games import start_of_page
 from pages.community.players import format_hours_ago
 from pages.developer.samples import exchange_command, web_page_of
 from pages.kit import forms
 from pages.kit.actors import authority_of
+from pages.kit.paging import place_in
 from pages.kit.proof import ask_proof, with_proof
 from pages.kit.rendering import is_open_to_members, may_register, render_page
 from pages.kit.uploads import read_images
@@ -68,14 +69,14 @@ def show_clients() -> str:
 def clients_page(player: User, problems: dict[str, str]) -> str:
     """Return the page of the clients that a player manages; the problems are those of one form."""
     is_program = "program" in request.form
-    clients, more = clients_shown(player, start_of_page("after"))
+    clients, more = clients_shown(player, place_in(CLIENTS, "after"))
     return render_page(
         "developer/apps.html",
         player,
         clients=[(each, name_owner(get_storage(), each)) for each in clients],
         more=more,
         clients_each=CLIENTS_EACH,
-        programs=[(name, read_page(page).title) for name, page in find_pages().items()],
+        programs=[(name, read_page(page).title) for name, page in find_program_pages().items()],
         typed=request.form if problems and not is_program else {"require_pkce": "yes"},
         chosen=request.form,
         openid=is_on(),
@@ -85,7 +86,7 @@ def clients_page(player: User, problems: dict[str, str]) -> str:
     )
 
 
-def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
+def clients_shown(player: User, after: str | None) -> tuple[list[Client], str | None]:
     """Return the clients on one page, and the id `after` which the next page starts, or None.
 
     Administrators see all clients, oldest first. If there are more than CLIENTS_SHOWN, they are
@@ -118,8 +119,10 @@ def register(player: User) -> Response | tuple:
     """Register a `program` at its `address`, or a client of a `kind` by `read_client_form`."""
     public = KINDS.get(request.form.get("kind", ""))
     if "program" in request.form:
-        program = find_program(request.form["program"], request.form.get("address", "").strip())
-        forms.refuse_problems(program=check_name(player, program.title))
+        program = read_named_program(
+            request.form["program"], request.form.get("address", "").strip()
+        )
+        forms.refuse_problems(program=check_app_name(player, program.title))
         fields = program.client_fields(mail_is_on())
     elif public is None:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
@@ -140,7 +143,7 @@ def show_secret(player: User, client: Client, secret: str) -> tuple:
     return client_page(player, client, {}, secret), 201, {"Location": f"/developer/{client.id}"}
 
 
-def check_name(player: User, name: str, kept_name: str | None = None) -> str | None:
+def check_app_name(player: User, name: str, kept_name: str | None = None) -> str | None:
     """Check the name of an app; only an administrator gives one that looks like the site's."""
     is_free = may_administer(player) or name == kept_name
     return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
@@ -171,7 +174,7 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     problems["redirect_uris"] = problems.get("redirect_uris") or nowhere
     forms.refuse_problems(
         **problems,
-        name=check_name(player, fields["name"], client and client.name),
+        name=check_app_name(player, fields["name"], client and client.name),
         description=check_description(fields["description"]),
         flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
     )
@@ -199,10 +202,10 @@ def problems_of_addresses(
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
     """Show one client with the forms of its owner."""
-    return client_page(*find_own_client(client_id), {})
+    return client_page(*read_own_client(client_id), {})
 
 
-def find_own_client(client_id: str) -> tuple[User, Client]:
+def read_own_client(client_id: str) -> tuple[User, Client]:
     """Return the signed-in player and a client that they manage. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().clients.read(client_id)
     if not may_manage(player, client):
@@ -259,7 +262,7 @@ def who_fields(groups: list[str]) -> dict[str, str]:
     return {"who": next((who for who, each in WHO.items() if each == groups), "other")}
 
 
-client_form = functools.partial(forms.form_view, find_own_client, client_page)
+client_form = functools.partial(forms.form_view, read_own_client, client_page)
 
 
 @developer.post("/developer/<client_id>")

@@ -8,8 +8,7 @@ from identity.http.responses import ANY_ORIGIN, NO_STORE, JsonResponse
 from identity.oauth.authorization import OPENID, PROFILE, PROMPTS
 from identity.oauth.claims import CLAIMS, TOKEN_CLAIMS
 from identity.oauth.clients import CODE_FIELDS
-from identity.oauth.openid import is_on, require_openid
-from identity.oauth.openid_keys import published_keys
+from identity.oauth.openid import is_on, published_keys, require_openid
 from identity.oauth.terms import SCOPES
 from model.errors import StorageError
 from pages.kit.rendering import lists_profiles
@@ -115,7 +114,7 @@ def change_password() -> Response:
 def healthz() -> JsonResponse:
     """Return 200 if records and pictures can be read and written, else 503."""
     try:
-        get_storage().check_health()
+        get_storage().require_health()
     except StorageError as error:
         current_app.logger.error("unhealthy: %s", error)
         body = {"message": "the records or pictures cannot be read or written"}

@@ -30,7 +30,7 @@ from identity.oauth.device import TESTER
 from identity.oauth.terms import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
 from model.records import Client, User, now_ms
 from model.rules import warn_unencrypted
-from pages.developer.apps import find_own_client
+from pages.developer.apps import read_own_client
 from pages.developer.samples import authorization_parameters, link_and_exchange, samples_of
 from pages.kit.actors import authority_of
 from pages.kit.forms import FormRefused, form_view
@@ -185,7 +185,7 @@ def refusal_of(trial: Trial | None) -> dict[str, str]:
 @tester.get("/developer/<client_id>/try")
 def show_test(client_id: str) -> str:
     """Show the test in progress; `redirect_uri` and `scope` in the query are for the samples."""
-    return show_page(*find_own_client(client_id), {})
+    return show_page(*read_own_client(client_id), {})
 
 
 # -- 1 and 2: through the browser (RFC 6749 4.1.1 and 4.1.2), or for a device (RFC 8628 3.1) ----
@@ -200,7 +200,7 @@ def replace_trial(client: Client) -> Trial:
 
 
 @tester.post("/developer/<client_id>/try")
-@form_view(find_own_client, show_page)
+@form_view(read_own_client, show_page)
 def start_test(player: User, client: Client) -> Response:
     """Start a test, in place of an earlier one, and redirect to the authorization endpoint."""
     trial = replace_trial(client)
@@ -217,7 +217,7 @@ def take_response(client_id: str) -> Response | tuple:
 
     The address of the page has no code, and can be loaded again.
     """
-    player, client = find_own_client(client_id)
+    player, client = read_own_client(client_id)
     trial, state = find_trial(client), request.args.get("state", "")
     # RFC 6749 10.12: without this check, another site could bring a code of another account.
     expected = trial.state if trial and not trial.response else ""
@@ -231,7 +231,7 @@ def take_response(client_id: str) -> Response | tuple:
 
 
 @tester.post("/developer/<client_id>/try/device")
-@form_view(find_own_client, show_page)
+@form_view(read_own_client, show_page)
 def start_device_test(player: User, client: Client) -> Response:
     """Ask for a code as a device does (RFC 8628 3.1), in place of an earlier test."""
     trial = replace_trial(client)
@@ -254,7 +254,7 @@ def finish_test(client_id: str, grant_type: str) -> str | tuple:
 
     With a device code this is one poll: the test goes on until the player has decided.
     """
-    player, client = find_own_client(client_id)
+    player, client = read_own_client(client_id)
     trial = find_trial(client)
     if client.disabled or trial is None or CODE_FIELDS[grant_type] not in trial.response:
         problem = DISABLED if client.disabled else NO_CODE

@@ -4,7 +4,12 @@ import functools
 
 from flask import Blueprint, request
 
-from identity.access.passkeys import find_passkey, read_answer, request_options, verify_assertion
+from identity.access.passkeys import (
+    read_credential,
+    read_passkey,
+    request_options,
+    verify_assertion,
+)
 from identity.access.sessions import next_address, signed_in_player
 from identity.access.signing_in import PASSKEY_AMR
 from identity.acts import passkeys as passkey_acts
@@ -50,8 +55,8 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
     """
     with counting_refusals():
         challenge, asked_id = use_challenge("sign-in")
-        answer = read_answer(request.form.get("credential", ""))
-        passkey, user = find_passkey(get_storage(), answer, own_rp_id(), asked_id)
+        answer = read_credential(request.form.get("credential", ""))
+        passkey, user = read_passkey(get_storage(), answer, own_rp_id(), asked_id)
         use = verify_assertion(answer, passkey, challenge, base_url())
     by, player = authority_of(user), signed_in_player()
     if player and player.id == user.id and is_enough(leads_to):

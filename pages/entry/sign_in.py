@@ -11,7 +11,7 @@ from identity.access.sessions import BROWSER, next_address, signed_in_player
 from identity.access.signing_in import CODE_AMR, end_session, start_session
 from identity.acts.recovery_codes import is_recovery_code
 from identity.http.context import get_storage, mail_is_on
-from identity.oauth.reauthentication import find_asked, find_login_hint
+from identity.oauth.reauthentication import find_login_hint, find_reauthentication
 from identity.site.formatting import DATE, format_time
 from identity.site.pasted import unwrap
 from model.records import User
@@ -40,7 +40,7 @@ def show_sign_in() -> Response | tuple:
 
 def is_enough(leads_to: str) -> bool:
     """Return False if an app asks the player of this session to sign in again."""
-    asked = find_asked(leads_to)
+    asked = find_reauthentication(leads_to)
     return asked is None or asked.session_id != session.get("id")
 
 
@@ -59,7 +59,7 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
 
 def find_only_player(leads_to: str) -> User | None:
     """Return the one player whom an app asks to sign in again, or None if anyone may."""
-    asked = find_asked(leads_to)
+    asked = find_reauthentication(leads_to)
     return get_storage().users.find(asked.user_id) if asked and asked.user_id else None
 
 

@@ -161,7 +161,7 @@ def require_cookie() -> None:
         raise FormRefused({"form": NO_COOKIES})
 
 
-def refuse_wrong_password(player: User, field: str) -> None:
+def require_own_password(player: User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the player's password.
 
     A recovery code will do, and is used up.
@@ -186,7 +186,7 @@ def use_recovery_code(user: User, code: str) -> bool:
     return is_used
 
 
-def refuse_taken_email(email: str, player_id: int) -> None:
+def require_unused_email(email: str, player_id: int) -> None:
     """Raise EmailTaken if the address has an account, and FormRefused after too many questions."""
     with as_form_errors("email"):
         count_attempts(get_storage(), limits_of_email_questions(player_id))

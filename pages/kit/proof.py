@@ -17,7 +17,7 @@ from identity.http.context import get_storage
 from identity.http.responses import security_policy
 from identity.oauth.reauthentication import session_start
 from model.records import User, now_ms
-from pages.kit.forms import FormRefused, refuse_wrong_password
+from pages.kit.forms import FormRefused, require_own_password
 from pages.kit.passkeys import own_rp_id
 from pages.kit.rendering import render_page
 
@@ -53,17 +53,17 @@ def note_proof() -> None:
 def require_proof(player: User, field: str = "password") -> None:
     """Raise FormRefused unless it is proven, or this field of the form has the password."""
     if not is_proven(player) or (field in request.form and has_typed(player, field)):
-        refuse_unconfirmed(player, field)
+        require_confirmation(player, field)
         note_proof()
 
 
-def refuse_unconfirmed(player: User, field: str) -> None:
+def require_confirmation(player: User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the password, or a recovery code.
 
     A player without a password has to have proven it in the last minutes, by a passkey.
     """
     if has_typed(player, field):
-        refuse_wrong_password(player, field)
+        require_own_password(player, field)
     elif not is_proven(player):
         problem = "Confirm with a passkey, then press again."
         raise FormRefused({"form": problem}, 403)

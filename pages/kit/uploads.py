@@ -39,12 +39,12 @@ def read_images(player: User, kind: str) -> Images:
     Raises FormRefused, TooManyAttempts, Busy, StorageFailed.
     """
     # Imported here: Pillow takes memory that a worker rarely needs.
-    from images.pictures import MAX_BYTES, make_picture, refuse_upload
+    from images.pictures import MAX_BYTES, make_picture, require_usable_upload
 
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
         upload = read_upload(kind)
-        refuse_upload(upload)
+        require_usable_upload(upload)
         limits = [AttemptLimit("picture of", str(player.id), PICTURES)]
         with picture_place(player.id, limits):  # around `read`: a waiting upload takes no memory
             return make_picture(upload.read(), kind)
@@ -62,5 +62,5 @@ def read_upload(field: str) -> BinaryIO:
         return upload.stream if upload else io.BytesIO()
     except OSError as error:  # Werkzeug puts more than 500 kB into a temporary file
         # If Python finds no folder for it, the error does not say why; the storage does.
-        get_storage().check_health()
+        get_storage().require_health()
         raise storage_error_from(error) from error

@@ -8,9 +8,7 @@ file, so it works on a full disk.
 import contextlib
 import hmac
 import os
-import time
 
-from model.errors import TooManyAttempts
 from model.records import Attempt
 from storage.contract import ATTEMPTS_WINDOW, Attempts
 from storage.files import raises_storage_errors
@@ -32,10 +30,10 @@ class AttemptFiles(Attempts):
         # No file is made if `limit` attempts are counted already.
         folder, number = self._folder(window), window_of_now(window)
         now, before = self._files(kind, subject, folder, number)
-        _check_room(now, before, limit, window)
+        self._count_of(now, before, limit, window)
         make_window(folder, number)
         with locked(now) as descriptor:
-            size = _check_room(now, before, limit, window)
+            size = self._count_of(now, before, limit, window)
             os.ftruncate(descriptor, size + 1)
         return Attempt(now)
 
@@ -44,7 +42,13 @@ class AttemptFiles(Attempts):
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
         files = self._files(kind, subject, self._folder(window), window_of_now(window))
-        _check_room(*files, limit, window)
+        self._count_of(*files, limit, window)
+
+    def _count_of(self, now: str, before: str, limit: int, window: int) -> int:
+        """Return the count of this window. Raises TooManyAttempts if both reach `limit`."""
+        count = _size_of(now)
+        self.require_below(limit, count, _size_of(before), window)
+        return count
 
     @raises_storage_errors
     def refund(self, attempt: Attempt) -> None:
@@ -70,15 +74,6 @@ class AttemptFiles(Attempts):
         key = self._key_file.current()[-1]
         name = hmac.new(key, f"{kind}:{subject}".encode(), "sha256").hexdigest()
         return [f"{folder}/{each}/{name}" for each in (number, number - 1)]
-
-
-def _check_room(now: str, before: str, limit: int, window: int) -> int:
-    """Return the count of this window. Raises TooManyAttempts if both reach `limit`."""
-    counts = [_size_of(now), _size_of(before)]
-    if sum(counts) >= limit:
-        windows = 2 if counts[0] >= limit else 1
-        raise TooManyAttempts(windows * window - int(time.time()) % window)
-    return counts[0]
 
 
 def _size_of(path: str) -> int:

@@ -9,8 +9,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from model.kind import Kind
-from model.kinds import HANDLES, OPENID_KEYS
 from model.records import now_ms
 from storage.contract import Storage
 from storage.files import raises_storage_errors, translate_os_errors
@@ -23,7 +21,7 @@ from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
 from storage.flat_files.leads import Leads
 from storage.flat_files.playing import PlayingFiles
-from storage.flat_files.record_files import HandleFiles, RecordFiles
+from storage.flat_files.record_files import RecordFiles
 from storage.flat_files.users import UserFiles
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 
@@ -44,24 +42,14 @@ class FlatFiles(Storage):
             layout.make_folders()
             self.keys = KeyFile(layout)
             layout.record_version()
-        self.users = UserFiles(layout)
-        self.clients, self.invites = self.users.clients, self.users.invites
-        self.pictures = self.users.pictures
+        users = UserFiles(layout)
+        self.keep_records(users, RecordFiles, layout)
+        self.pictures = users.pictures
         self.codes = CodeFiles(layout.path("codes"))
         self.attempts = AttemptFiles(layout, self.keys)
         self.playing = PlayingFiles(layout.path("playing"))
         self.audit = AuditFile(layout)
-        self.handles = HandleFiles(layout, HANDLES)
-        self.openid_keys = RecordFiles(layout, OPENID_KEYS)
-        parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
-        parts += (self.users.former_names, self.users.former_emails)
-        self._records = {part.kind: part for part in parts}
         self._leads = Leads(layout)
-
-    def records(self, kind: Kind) -> RecordFiles:
-        if kind not in self._records:
-            self._records[kind] = RecordFiles(self.layout, kind)
-        return self._records[kind]
 
     def try_reading(self) -> None:
         self.keys.read()

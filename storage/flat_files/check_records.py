@@ -301,28 +301,28 @@ class RecordCheck:
         return {} if will_be_generated(user, paths) else paths
 
     def _look_at_pictures_of(self, path: str, user: User, pictures: dict[str, str]) -> Findings:
-        # One repair is enough for all three.
-        remake = functools.cache(functools.partial(self._remake_pictures, user))
+        remake = functools.cache(lambda: self._remake_pictures(user))  # once for all sizes
+
+        def repair(_: str) -> str:
+            return remake()
+
         if not has_picture_time(user):
-            yield Finding(path, "pfp_timestamp is not a time", lambda path: remake())
+            yield Finding(path, "pfp_timestamp is not a time", repair)
             return
         for size, path in pictures.items():
             if problem := _problem_with_picture(size, path):
-                yield Finding(path, problem, lambda path: remake())
+                yield Finding(path, problem, repair)
 
     def _remake_pictures(self, user: User) -> str:
         """Give a user whole pictures at another address: the old one must stay a 404."""
         if not has_picture_time(user):
             user.pfp_timestamp = None  # the new one is larger than the old, and would be none too
-        old = self._layout.pictures(user.id, user.pfp_timestamp)
-        good = {
-            size: disk.read_file(path, NotFound())
-            for size, path in old.items()
-            if _problem_with_picture(size, path) is None
-        }
+        paths = self._layout.pictures(user.id, user.pfp_timestamp)
+        whole = [size for size, path in paths.items() if not _problem_with_picture(size, path)]
+        good = {size: disk.read_file(paths[size], NotFound()) for size in whole}
         images, done = remake_pictures(good)
         PictureFiles(self._layout).replace(user, images)
-        for path in old.values():
+        for path in paths.values():
             remove(path)  # also a folder
         return done
 

@@ -9,16 +9,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from model.encoding import DECODER, build_record, encode, stored_fields
+from model.encoding import DECODER, build_record, encode_values, record_as_dict
 from model.errors import CodeSpent, NoSuchCode
 from model.records import AuthorizationCode, sha256
-from storage.contract import Code, Codes
+from storage.contract import UNKNOWN_CODE, Code, Codes
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
 
 WINDOW = 900  # seconds; a file is kept for one to two windows
-UNKNOWN = "this authorization code is unknown"
 
 
 class CodeFiles(Codes):
@@ -33,7 +32,7 @@ class CodeFiles(Codes):
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
         path = f"{self._folder}/{number}/{sha256(code)}.json"
-        content = encode(stored_fields(record) | {"boot_id": self._boot_id})
+        content = encode_values(record_as_dict(record, stored=True) | {"boot_id": self._boot_id})
         disk.write_file(path, content, durable=self._boot_id is None)
 
     @raises_storage_errors
@@ -65,10 +64,10 @@ class CodeFiles(Codes):
         for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
                 return CodeSpent(self._read_file(f"{place}.spent", record_type))
-        raise NoSuchCode(UNKNOWN)
+        raise NoSuchCode(UNKNOWN_CODE)
 
     def _read_file(self, path: str, record_type: type[Code]) -> Code:
-        unknown = NoSuchCode(UNKNOWN)
+        unknown = NoSuchCode(UNKNOWN_CODE)
         content = disk.read_file(path, unknown)
         try:
             values = DECODER.decode(content.decode())

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from model.encoding import decode_record, encode, stored_fields
+from model.encoding import decode_record, encode_values, record_as_dict
 from model.errors import NotFound, SaveUnconfirmed
 from storage.files import (
     commit,
@@ -52,7 +52,7 @@ def read_file(path: str, missing: NotFound) -> bytes:
     try:
         chunks = [os.read(descriptor, READ_SIZE)]
         if len(chunks[0]) in (0, READ_SIZE):  # as a FIFO reads, or a device
-            refuse_irregular(descriptor)
+            require_regular_file(descriptor)
         while len(chunks[-1]) == READ_SIZE:
             chunks.append(os.read(descriptor, READ_SIZE))
     except OSError as error:
@@ -71,7 +71,7 @@ def require_folder(folder: str) -> None:
     os.stat(folder)
 
 
-def refuse_irregular(descriptor: int) -> None:
+def require_regular_file(descriptor: int) -> None:
     """Raise OSError for a FIFO, a device or a folder: a read of it may never end."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
@@ -81,7 +81,7 @@ def open_log(path: str) -> BinaryIO:
     """Return a file to be read line by line. Raises OSError, also for a FIFO or a device."""
     file = open(path, "rb", opener=lambda path, _: os.open(path, READING))  # noqa: SIM115
     try:
-        refuse_irregular(file.fileno())
+        require_regular_file(file.fileno())
     except OSError as error:
         file.close()
         error.filename = path
@@ -198,7 +198,7 @@ def append_durably(path: str, lines: bytes) -> None:
     The caller holds a lock against other writers.
     """
     with opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
-        refuse_irregular(descriptor)
+        require_regular_file(descriptor)
         end = os.fstat(descriptor).st_size
         # The last line may lack its end, after a kill or an edit: the first new one would join it.
         is_torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
@@ -295,7 +295,7 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
 
 def write_record(path: str, record) -> None:
     """Write a record durably, which makes a change count. Raises SaveUnconfirmed, OSError."""
-    write_file(path, encode(stored_fields(record)), commits=True)
+    write_file(path, encode_values(record_as_dict(record, stored=True)), commits=True)
 
 
 def read_lines(path: str) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from model import kinds
-from model.encoding import encode, stored_fields
+from model.encoding import encode_values, record_as_dict
 from model.errors import BadInstallation, DamagedRecord
 from model.kind import Kind
 from model.kinds import USERS
@@ -62,7 +62,7 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
     with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as cleanup:
         if remove_leftovers(layout):
             report("an earlier restore or copy was interrupted: what it left is removed")
-        _refuse_unless_empty(layout)
+        _require_empty(layout)
         cleanup.callback(remove_leftovers, layout)
         with disk.synced(layout.data_dir), disk.synced(layout.picture_dir):
             loaded = StagedFiles(staging_of(layout))
@@ -73,7 +73,7 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
         _put_in_place(layout, loaded)
 
 
-def _refuse_unless_empty(layout: Layout) -> None:
+def _require_empty(layout: Layout) -> None:
     if any(RecordFiles(layout, kind).ids(at_most=1) for kind in kinds.KINDS if kind.counts):
         raise BadInstallation(
             f"{layout.data_dir} has players or clients, or handles of players who left: a restore "
@@ -99,7 +99,7 @@ class StagedFiles(Load):
 
     def add(self, kind: Kind, record: Any) -> None:
         path = self.layout.path(kind.name, f"{record.id}.json")
-        self._write(path, [encode(stored_fields(record))])
+        self._write(path, [encode_values(record_as_dict(record, stored=True))])
         self.entries.add(kind, record)
 
     def add_deleted_id(self, user_id: int) -> None:
@@ -125,7 +125,7 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
     with contextlib.ExitStack() as held:
         for kind in kinds.KINDS:
             held.enter_context(layout.kind_lock(kind))
-        _refuse_unless_empty(layout)
+        _require_empty(layout)
         # Before the pictures, which are of ids that were given then. Users who were here before and
         # are deleted had ids as well.
         next_id = max(loaded.next_user_id, disk.read_number(layout.path("next_user_id")))

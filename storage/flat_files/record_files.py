@@ -3,9 +3,7 @@
 import bisect
 import contextlib
 import itertools
-import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from model.encoding import build_record, record_as_dict
@@ -17,25 +15,13 @@ from storage.files import raises_storage_errors, storage_error_from, translate_o
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
-from storage.maintenance import ignore
-from storage.repositories import (
-    Before,
-    Clients,
-    FormerEmails,
-    FormerNames,
-    Handles,
-    Id,
-    Record,
-    Records,
-    Value,
-)
+from storage.maintenance import REMOVED_AT_ONCE, Cleaning
+from storage.repositories import Id, Record, Records, Value
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
 CACHED_LISTS = 64  # of ids; the longest may take some MiB
 CACHED_COUNTS = 400  # of entries: a week has 168 hours
-CLEANING_INTERVAL = 60  # seconds
-REMOVED_AT_ONCE = 50  # expired records
 
 
 @contextlib.contextmanager
@@ -58,7 +44,7 @@ class RecordFiles(Records):
         self._values = disk.StatCache(CACHED_RECORDS if kind.cached else CACHED_VALUES)
         self._lists = disk.StatCache(CACHED_LISTS)
         self._counts = disk.StatCache(CACHED_COUNTS)
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
 
     def path(self, record_id: Id) -> str:
         """Return the path of a record. Raises NotFound for text that is no id."""
@@ -215,16 +201,16 @@ class RecordFiles(Records):
             held.enter_context(layout.editing())
             yield
 
-    @raises_storage_errors
-    def add(self, record: Record, before: Before[Record] = ignore) -> None:
-        self.kind.refuse_broken_rules(record)
+    @contextlib.contextmanager
+    def adding(self, record: Record) -> Iterator[None]:
+        self.kind.require_rules(record)
         path, keys = self.path(record.id), keys_of(self.kind, record)
-        with self.changing():
+        with translate_os_errors(), self.changing():
             self._remove_expired()
             if os.path.lexists(path):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
-            self.refuse_taken(record)
-            before(record)
+            self.require_free_keys(record)
+            yield
             with self.entries.updated(record.id, [], keys):
                 disk.write_record(path, record)
 
@@ -264,10 +250,10 @@ class RecordFiles(Records):
         with self.entries.updated(record.id, old, new):
             disk.write_record(self.path(record.id), record)
 
-    @raises_storage_errors
-    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
-        with self.locked(record_id, keys_change=True) as record:
-            before(record)
+    @contextlib.contextmanager
+    def deleting(self, record_id: Id) -> Iterator[Record]:
+        with translate_os_errors(), self.locked(record_id, keys_change=True) as record:
+            yield record
             self.before_removal(record)
             self.remove(record)
             for key in keys_of(self.kind, record):
@@ -286,9 +272,8 @@ class RecordFiles(Records):
 
     def _remove_expired(self) -> None:
         """Remove some expired records, not durably: what a power cut brings back has expired."""
-        if self.kind.expires is None or time.monotonic() - self._cleaned < CLEANING_INTERVAL:
+        if self.kind.expires is None or not self._cleaning.is_due():
             return
-        self._cleaned = time.monotonic()
         day = self.kind.key("day")
         folder = self.entries.folder(day)
         expired = (each for each in sorted(os.listdir(folder)) if each < day_of(now_ms()))
@@ -299,19 +284,3 @@ class RecordFiles(Records):
                     self.entries.remove(*key, record_id)
                 os.unlink(self.path(record_id))
             self.entries.remove(day, value, record_id)
-
-
-class ClientFiles(RecordFiles, Clients):
-    """The clients as files."""
-
-
-class FormerNameFiles(RecordFiles, FormerNames):
-    """The former names as files."""
-
-
-class FormerEmailFiles(RecordFiles, FormerEmails):
-    """The former addresses as files."""
-
-
-class HandleFiles(RecordFiles, Handles):
-    """The handles as files."""

@@ -19,7 +19,7 @@ from model.kind import Kind
 from model.kinds import USERS
 from model.records import User
 from model.rules import USER_ID, USER_IDS_END
-from model.soundness import check_picture, refuse_unusable
+from model.soundness import check_picture, require_sound
 from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
@@ -168,7 +168,7 @@ class FrozenFiles(Snapshot):
                 continue
             try:
                 record = decode_record(content, kind.record, name, id=record_id)
-                refuse_unusable(kind, record)
+                require_sound(kind, record)
                 for key, value in keys_of(kind, record):
                     if key not in kind.unique:
                         continue

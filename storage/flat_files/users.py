@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from model.encoding import encode, stored_fields
+from model.encoding import encode_values, record_as_dict
 from model.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
-from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
+from model.kinds import USERS
 from model.records import User
 from model.rules import USER_IDS_END
 from storage.files import raises_storage_errors
@@ -16,18 +16,9 @@ from storage.flat_files.entries import keys_of
 from storage.flat_files.key_list import KeyList
 from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import (
-    ClientFiles,
-    FormerEmailFiles,
-    FormerNameFiles,
-    RecordFiles,
-)
-from storage.repositories import Before, Images, Invites
+from storage.flat_files.record_files import RecordFiles
+from storage.repositories import Before, Images
 from storage.users import Users
-
-
-class InviteFiles(RecordFiles, Invites):
-    """The invitations as files."""
 
 
 class UserFiles(RecordFiles, Users):
@@ -35,11 +26,6 @@ class UserFiles(RecordFiles, Users):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout, USERS)
-        self.clients = ClientFiles(layout, CLIENTS)
-        self.invites = InviteFiles(layout, INVITES)
-        self.invites.accounts_of = self.accounts_of
-        self.former_names = FormerNameFiles(layout, FORMER_NAMES)
-        self.former_emails = FormerEmailFiles(layout, FORMER_EMAILS)
         self.pictures = PictureFiles(layout)
         self._next_id_file = layout.path("next_user_id")
         self._names = KeyList(layout.path("names"), layout.path("names.log"))
@@ -80,16 +66,16 @@ class UserFiles(RecordFiles, Users):
     @raises_storage_errors
     def add_new(self, user: User, first: bool, before: Before[User]) -> None:
         with self.layout.kind_lock(self.kind):
-            self.refuse_addition(user)
+            self.require_addable(user)
             if first and not self.is_new():
                 raise InviteSpent
             user.id = self._take_id()
         # Most of the time passes here. Others can add accounts meanwhile.
         disk.sync_folder(self.layout.data_dir)  # before anything is saved under the id
-        path, record = self.path(user.id), encode(stored_fields(user))
+        path, record = self.path(user.id), encode_values(record_as_dict(user, stored=True))
         lock = self.layout.kind_lock(self.kind)
         with disk.written_beside(path, record) as temporary, lock:
-            self.refuse_addition(user)
+            self.require_addable(user)
             if self._is_used(user.id):  # a restore may have come between
                 raise IdTaken
             before(user)

@@ -4,15 +4,14 @@ A count is the sum over this window and the previous one. A crash of the databas
 """
 
 import hmac
-import math
 import time
 
 from model.errors import TooManyAttempts
 from model.records import Attempt
 from storage.contract import ATTEMPTS_WINDOW, Attempts, Keys
+from storage.maintenance import Cleaning
 from storage.postgresql.connections import Database
 
-CLEANING_INTERVAL = 60  # seconds
 # One statement: of racing attempts each sees the count that the one before has left.
 COUNT = """
 INSERT INTO attempts AS now (subject, number, count, expires)
@@ -32,18 +31,17 @@ class AttemptTable(Attempts):
     def __init__(self, database: Database, keys: Keys) -> None:
         self._database = database
         self._keys = keys
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
 
     def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
-        if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
-            self._cleaned = time.monotonic()
+        if self._cleaning.is_due():
             query = "DELETE FROM attempts WHERE expires < %s"
             self._database.execute_unlogged(query, [int(time.time())])
         key, number = self._key(kind, subject, window), int(time.time()) // window
         values = {"subject": key, "number": number, "limit": limit}
         values["expires"] = (number + 2) * window
         if not self._database.execute_unlogged(COUNT, values):
-            self._refuse_reached(key, number, limit, window)
+            self._require_below_limit(key, number, limit, window)
             raise TooManyAttempts(1)  # one was given back just now
         return Attempt(f"{number}:{key.hex()}")
 
@@ -51,7 +49,7 @@ class AttemptTable(Attempts):
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
         number = int(time.time()) // window
-        self._refuse_reached(self._key(kind, subject, window), number, limit, window)
+        self._require_below_limit(self._key(kind, subject, window), number, limit, window)
 
     def refund(self, attempt: Attempt) -> None:
         number, _, key = attempt.place.partition(":")
@@ -69,9 +67,7 @@ class AttemptTable(Attempts):
         key = self._keys.current()[-1]
         return hmac.digest(key, f"{window}:{kind}:{subject}".encode(), "sha256")
 
-    def _refuse_reached(self, key: bytes, number: int, limit: int, window: int) -> None:
+    def _require_below_limit(self, key: bytes, number: int, limit: int, window: int) -> None:
         query = "SELECT number, count FROM attempts WHERE subject = %s AND number IN (%s, %s)"
         counts = dict(self._database.execute(query, [key, number, number - 1]))
-        if sum(counts.values()) >= limit:
-            windows = 2 if counts.get(number, 0) >= limit else 1
-            raise TooManyAttempts(windows * window - int(time.time()) % window)
+        self.require_below(limit, counts.get(number, 0), counts.get(number - 1, 0), window)

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from model import kinds
-from model.kind import Kind
-from model.kinds import HANDLES, OPENID_KEYS
 from model.records import now_ms
 from storage.contract import Storage
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
@@ -15,7 +13,7 @@ from storage.postgresql.codes import CodeTable
 from storage.postgresql.connections import Database
 from storage.postgresql.keys import KeyRow
 from storage.postgresql.playing import PlayingTable
-from storage.postgresql.record_table import HandleTable, RecordTable
+from storage.postgresql.record_table import RecordTable
 from storage.postgresql.users import UserTable
 
 CLAIM = 120_000  # milliseconds; longer than any message takes
@@ -28,23 +26,13 @@ class PostgreSQL(Storage):
         self._url = url
         self.database = database = Database(url)
         self.keys = KeyRow(database)
-        self.users = UserTable(database)
-        self.clients, self.invites = self.users.clients, self.users.invites
-        self.handles = HandleTable(database, HANDLES)
-        self.openid_keys = RecordTable(database, OPENID_KEYS)
-        parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
-        parts += (self.users.former_names, self.users.former_emails)
-        self._records = {each.kind: each for each in parts}
-        self.pictures = self.users.pictures
+        users = UserTable(database)
+        self.keep_records(users, RecordTable, database)
+        self.pictures = users.pictures
         self.codes = CodeTable(database)
         self.attempts = AttemptTable(database, self.keys)
         self.playing = PlayingTable(database)
         self.audit = AuditTable(database)
-
-    def records(self, kind: Kind) -> RecordTable:
-        if kind not in self._records:
-            self._records[kind] = RecordTable(self.database, kind)
-        return self._records[kind]
 
     def free_space(self) -> int | None:
         return None  # the disk is that of another machine

@@ -25,7 +25,7 @@ from storage.maintenance import Problem, Progress, Steps, ignore, remake_picture
 from storage.postgresql.advice import check_database
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
-from storage.postgresql.record_table import RecordTable, columns_of, decode_row, keys_of
+from storage.postgresql.record_table import RecordTable, columns_of, decode_row, key_columns_of
 from storage.postgresql.snapshot import (
     LAST_ID,
     ONE_STATE,
@@ -132,7 +132,7 @@ class Check:
             return
         for problem in problems_in_record(kind, record):
             yield Finding(place, problem)
-        needed, columns = keys_of(kind, record), list(columns)
+        needed, columns = key_columns_of(kind, record), list(columns)
         keys, rest = columns[: len(needed)], columns[len(needed) :]
         if keys != needed:
             save = functools.partial(self._save, kind, record)

@@ -6,19 +6,16 @@ code from before is unknown: it can never be used a second time.
 
 import contextlib
 import json
-import math
 import secrets
-import time
 
-from model.encoding import decode_record, stored_fields
+from model.encoding import decode_record, record_as_dict
 from model.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
 from model.records import AuthorizationCode, now_ms, sha256
-from storage.contract import Code, Codes
+from storage.contract import UNKNOWN_CODE, Code, Codes
+from storage.maintenance import Cleaning
 from storage.postgresql.connections import Database
 
 KEPT = 900_000  # milliseconds: a second use is recognised for so long
-CLEANING_INTERVAL = 60  # seconds
-UNKNOWN = "this authorization code is unknown"
 
 
 class CodeTable(Codes):
@@ -26,14 +23,13 @@ class CodeTable(Codes):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
 
     def add(self, code: str, record: Code) -> None:
-        if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
-            self._cleaned = time.monotonic()
+        if self._cleaning.is_due():
             oldest = now_ms() - KEPT
             self._database.execute_unlogged("DELETE FROM codes WHERE issued < %s", [oldest])
-        values = json.dumps(stored_fields(record), ensure_ascii=False)
+        values = json.dumps(record_as_dict(record, stored=True), ensure_ascii=False)
         self._database.execute_unlogged(
             "INSERT INTO codes (hash, record, issued) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
             [sha256(code), values, now_ms()],
@@ -47,7 +43,7 @@ class CodeTable(Codes):
                 if spent_by is None:
                     return record
                 raise CodeSpent(record)
-        raise NoSuchCode(UNKNOWN)
+        raise NoSuchCode(UNKNOWN_CODE)
 
     def spend(self, code: str, record_type: type[Code] = AuthorizationCode) -> None:
         # The statement may run twice, after a lost connection, and then finds its own mark.

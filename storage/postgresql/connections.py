@@ -149,7 +149,7 @@ class Link(psycopg.Connection):
             self.close()
 
 
-class Kept(threading.local):
+class ThreadState(threading.local):
     """What a thread keeps during a transaction, and while it has an advisory lock."""
 
     link: Link | None = None
@@ -171,7 +171,7 @@ class Database:
 
     def start(self) -> None:
         """Begin without connections."""
-        self._kept = Kept()
+        self._state = ThreadState()
         self._idle: list[Link] = []
         self._watchdog = Watchdog(self._test)
 
@@ -186,11 +186,11 @@ class Database:
     @property
     def in_transaction(self) -> bool:
         """True in a block of `transaction`, in this thread."""
-        return self._kept.in_transaction
+        return self._state.in_transaction
 
     def execute(self, query: str, args: Sequence = ()) -> Rows:
         """Run a statement that changes nothing; in a `transaction`, as a part of it."""
-        if (link := self._kept.link) is None:
+        if (link := self._state.link) is None:
             return self.execute_unlogged(query, args)
         self._watchdog.require_reading()
         try:
@@ -209,7 +209,7 @@ class Database:
 
     def save(self, query: str, args: Sequence = ()) -> Rows:
         """Run a statement that changes records, as a part of the `transaction`."""
-        self._kept.wrote = True
+        self._state.wrote = True
         return self.execute(query, args)
 
     @contextlib.contextmanager
@@ -222,10 +222,10 @@ class Database:
         if self.in_transaction:
             raise RuntimeError(NESTED)
         with self._watchdog.saving(record), self._keep("BEGIN") as link:
-            self._kept.in_transaction, self._kept.wrote = True, False
+            self._state.in_transaction, self._state.wrote = True, False
             try:
                 yield
-                if self._kept.wrote:  # a lock alone would wait for the standby as well
+                if self._state.wrote:  # a lock alone would wait for the standby as well
                     link.commit()
                 else:
                     link.run_or_close("ROLLBACK")
@@ -235,7 +235,7 @@ class Database:
                     self._watchdog.suspect(saves=False)
                 raise
             finally:
-                self._kept.in_transaction = False
+                self._state.in_transaction = False
 
     @contextlib.contextmanager
     def own_transaction(self, mode: str = "") -> Iterator[psycopg.Connection]:
@@ -268,16 +268,16 @@ class Database:
     @contextlib.contextmanager
     def _keep(self, query: str, args: Sequence = ()) -> Iterator[Link]:
         """Run a statement, and the block on the same connection."""
-        if (link := self._kept.link) is not None:
+        if (link := self._state.link) is not None:
             self.execute(query, args)
             yield link
             return
         link, _ = self._run(query, args)
-        self._kept.link = link
+        self._state.link = link
         try:
             yield link
         finally:
-            self._kept.link = None
+            self._state.link = None
             self._give(link)
 
     def _run(self, query: str, args: Sequence) -> tuple[Link, Rows]:

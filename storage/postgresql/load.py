@@ -25,8 +25,8 @@ from storage.postgresql.pictures import COLUMNS, row_of_pictures
 from storage.postgresql.record_table import columns_of, row_of
 from storage.postgresql.snapshot import archive_lock
 
-MOST_LINES = 2**33  # of an audit log; its numbers are below those of the lines that are there
-BATCH = 2**22  # bytes, about: rows are sent when there are so many
+MOST_AUDIT_LINES = 2**33  # of an audit log; its numbers are below those of the lines that are there
+BATCH_BYTES = 2**22  # bytes, about: rows are sent when there are so many
 ROW = 1000  # bytes that a row takes in memory, besides pictures and lines
 
 
@@ -40,7 +40,7 @@ def load(
     """
     with archive_lock(database, report), database.own_transaction() as connection:
         connection.execute("SELECT FROM installation FOR UPDATE")
-        _refuse_unless_empty(connection)
+        _require_empty(connection)
         loaded = CopiedRows(connection)
         yield loaded
         loaded.finish()
@@ -48,7 +48,7 @@ def load(
     keys.expire()
 
 
-def _refuse_unless_empty(connection: psycopg.Connection) -> None:
+def _require_empty(connection: psycopg.Connection) -> None:
     counting = (f"EXISTS (SELECT FROM {kind.name})" for kind in kinds.KINDS if kind.counts)
     query = f"SELECT {' OR '.join(counting)}"
     if connection.execute(query).fetchone() == (True,):
@@ -92,7 +92,7 @@ class CopiedRows(Load):
         self._add("deleted_users", user_id)
 
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
-        for number, line in enumerate(lines, start=self._first_line - MOST_LINES):
+        for number, line in enumerate(lines, start=self._first_line - MOST_AUDIT_LINES):
             self._add("audit", number, line.removesuffix(b"\n"), size=len(line))
         self._send()
 
@@ -112,7 +112,7 @@ class CopiedRows(Load):
     def _add(self, table: str, *row: object, size: int = 0) -> None:
         self._rows[table].append(row)
         self._size += ROW + size
-        if self._size > BATCH:
+        if self._size > BATCH_BYTES:
             self._send()
 
     def _send(self) -> None:

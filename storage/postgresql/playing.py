@@ -1,13 +1,9 @@
 """Who plays now, as rows of an UNLOGGED table: one for each player."""
 
-import math
-import time
-
 from model.records import now_ms
 from storage.contract import PLAYING_KEPT, PLAYING_LISTED, Playing
+from storage.maintenance import Cleaning
 from storage.postgresql.connections import Database
-
-CLEANING_INTERVAL = 60  # seconds
 
 
 class PlayingTable(Playing):
@@ -15,11 +11,10 @@ class PlayingTable(Playing):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
 
     def put(self, user_id: int, game: str | None) -> None:
-        if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
-            self._cleaned = time.monotonic()
+        if self._cleaning.is_due():
             self._database.execute_unlogged("DELETE FROM playing WHERE at < %s", [_oldest()])
         self._database.execute_unlogged(
             "INSERT INTO playing (user_id, game, at) VALUES (%s, %s, %s) "

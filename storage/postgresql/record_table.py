@@ -2,34 +2,20 @@
 
 import contextlib
 import json
-import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from model.encoding import decode_record, stored_fields
+from model.encoding import decode_record, record_as_dict
 from model.errors import AlreadyThere, DamagedRecord
 from model.kind import Kind, day_of
 from model.kinds import dependents_of
 from model.records import now_ms
-from storage.maintenance import ignore
+from storage.maintenance import REMOVED_AT_ONCE, Cleaning
 from storage.postgresql.connections import Database, Rows
-from storage.repositories import (
-    Before,
-    Clients,
-    FormerEmails,
-    FormerNames,
-    Handles,
-    Id,
-    Record,
-    Records,
-    Value,
-)
+from storage.repositories import Id, Record, Records, Value
 
 CACHED = 1000  # decoded records of a kind
-CLEANING_INTERVAL = 60  # seconds
-REMOVED_AT_ONCE = 50  # expired records
 
 
 def columns_of(kind: Kind) -> str:
@@ -39,11 +25,11 @@ def columns_of(kind: Kind) -> str:
 
 def row_of(kind: Kind, record: Any) -> list:
     """Return the row of a record."""
-    content = json.dumps(stored_fields(record), ensure_ascii=False)
-    return [record.id, content, *keys_of(kind, record)]
+    content = json.dumps(record_as_dict(record, stored=True), ensure_ascii=False)
+    return [record.id, content, *key_columns_of(kind, record)]
 
 
-def keys_of(kind: Kind, record: Any) -> list[str | None]:
+def key_columns_of(kind: Kind, record: Any) -> list[str | None]:
     """Return the keys of a record, in the order of the columns."""
     return [key.of(record) for key in kind.keys]
 
@@ -60,7 +46,7 @@ class RecordTable(Records):
         self.kind = kind
         self.database = database
         self._decoded: dict[Id, tuple[bytes, Record]] = {}  # the last record of each
-        self._cleaned = -math.inf  # time.monotonic()
+        self._cleaning = Cleaning()
         columns, places = columns_of(kind), ", ".join(["%s"] * (2 + len(kind.keys)))
         self._insert = f"INSERT INTO {kind.name} ({columns}) VALUES ({places})"
         self._read = f"SELECT record FROM {kind.name} WHERE id = %s"
@@ -209,8 +195,9 @@ class RecordTable(Records):
 
     # -- changes -------------------------------------------------------------------------------
 
-    def add(self, record: Record, before: Before[Record] = ignore) -> None:
-        self.kind.refuse_broken_rules(record)
+    @contextlib.contextmanager
+    def adding(self, record: Record) -> Iterator[None]:
+        self.kind.require_rules(record)
         # One at a time of those with the same key: of one player, say.
         shared = next(filter(None, (index.of(record) for index in self.kind.indexes)), None)
         with self.database.transaction(f"{self.kind.name} of {shared}" if shared else ""):
@@ -219,8 +206,8 @@ class RecordTable(Records):
             self._remove_expired()
             if self.existing([record.id]):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
-            self.refuse_taken(record)
-            before(record)
+            self.require_free_keys(record)
+            yield
             self.insert_row(record)
 
     def insert_row(self, record: Record) -> None:
@@ -247,9 +234,10 @@ class RecordTable(Records):
         """Replace the row of a record, in a transaction."""
         self.database.save(self._update, [*row_of(self.kind, record), record.id])
 
-    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
+    @contextlib.contextmanager
+    def deleting(self, record_id: Id) -> Iterator[Record]:
         with self.locked(record_id) as record:
-            before(record)
+            yield record
             self.before_removal(record)
             self.remove(record_id)
             self._remove_dependents(self.kind, [record_id])
@@ -266,31 +254,14 @@ class RecordTable(Records):
 
     def _remove_expired(self) -> None:
         """Remove some expired records, in a transaction."""
-        if self.kind.expires is None or time.monotonic() - self._cleaned < CLEANING_INTERVAL:
+        if self.kind.expires is None or not self._cleaning.is_due():
             return
-        self._cleaned = time.monotonic()
         # Of several processes, none waits for another.
         query = (
             f"DELETE FROM {self.kind.name} WHERE id IN (SELECT id FROM {self.kind.name} "
             f"WHERE day < %s LIMIT {REMOVED_AT_ONCE} FOR UPDATE SKIP LOCKED)"
         )
         self.database.save(query, [day_of(now_ms())])
-
-
-class ClientTable(RecordTable, Clients):
-    """The clients in a database."""
-
-
-class FormerNameTable(RecordTable, FormerNames):
-    """The former names in a database."""
-
-
-class FormerEmailTable(RecordTable, FormerEmails):
-    """The former addresses in a database."""
-
-
-class HandleTable(RecordTable, Handles):
-    """The handles in a database."""
 
 
 def _page(

@@ -12,7 +12,7 @@ from model.kind import Kind
 from model.kinds import USERS
 from model.records import PICTURE_SIZES, User
 from model.rules import USER_IDS_END
-from model.soundness import check_picture, refuse_unusable
+from model.soundness import check_picture, require_sound
 from storage.maintenance import Progress, Report, Snapshot, Steps, ignore
 from storage.postgresql.connections import Database
 from storage.postgresql.record_table import columns_of, decode_row
@@ -108,7 +108,7 @@ class FrozenRows(Snapshot):
         """Return the record of a row, None if it is left out."""
         try:
             record = decode_row(kind, record_id, content)
-            refuse_unusable(kind, record)
+            require_sound(kind, record)
             for unique, column in zip(kind.unique, keys, strict=False):
                 # It may have the same key as another record then.
                 if unique.of(record) != column:

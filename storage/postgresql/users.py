@@ -3,24 +3,15 @@
 from contextlib import AbstractContextManager
 
 from model.errors import BadInstallation, InviteSpent
-from model.kinds import CLIENTS, FORMER_EMAILS, FORMER_NAMES, INVITES, USERS
+from model.kinds import USERS
 from model.records import User
 from model.rules import USER_IDS_END
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
-from storage.postgresql.record_table import (
-    ClientTable,
-    FormerEmailTable,
-    FormerNameTable,
-    RecordTable,
-)
+from storage.postgresql.record_table import RecordTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
-from storage.repositories import Before, Images, Invites
+from storage.repositories import Before, Images
 from storage.users import Users
-
-
-class InviteTable(RecordTable, Invites):
-    """The invitations in a database."""
 
 
 class UserTable(RecordTable, Users):
@@ -28,11 +19,6 @@ class UserTable(RecordTable, Users):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, USERS)
-        self.clients = ClientTable(database, CLIENTS)
-        self.invites = InviteTable(database, INVITES)
-        self.invites.accounts_of = self.accounts_of
-        self.former_names = FormerNameTable(database, FORMER_NAMES)
-        self.former_emails = FormerEmailTable(database, FORMER_EMAILS)
         self.pictures = PictureTable(database)
 
     def is_new(self) -> bool:
@@ -65,7 +51,7 @@ class UserTable(RecordTable, Users):
             [(user.id,)] = self.database.save(
                 "UPDATE installation SET next_user_id = next_user_id + 1 RETURNING next_user_id - 1"
             )
-            self.refuse_addition(user)
+            self.require_addable(user)
             if user.id >= USER_IDS_END:
                 raise BadInstallation(f"ids of players end before {USER_IDS_END}")
             if first and user.id > 1:

@@ -33,7 +33,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from model import kinds
 from model.addresses import check_email
-from model.encoding import decode_record, encode, stored_fields
+from model.encoding import decode_record, encode_values, record_as_dict
 from model.errors import BadFile, BadInstallation, DamagedRecord
 from model.kind import Kind
 from model.records import PICTURE_SIZES, User
@@ -44,7 +44,7 @@ from model.soundness import (
     check_audit_line,
     check_picture,
     needs_picture,
-    refuse_unusable,
+    require_sound,
 )
 from storage import Storage
 from storage.files import input_file, output_file, translate_os_errors
@@ -156,7 +156,7 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, report: Report) -> int:
 def _add_record(archive: tarfile.TarFile, name: str, record: Any, report: Report) -> bool:
     """Add a record and return True, or report that it is too large for a restore."""
     try:
-        _add(archive, name, encode(stored_fields(record)))
+        _add(archive, name, encode_values(record_as_dict(record, stored=True)))
     except DamagedRecord as error:
         report(f"{error}: left out")
         return False
@@ -273,7 +273,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress, report: Report) -> i
             _load_user(load, user, pictures, report)
             user, pictures = None, {}
         if part == "format":
-            _refuse_newer_version(_read_number(name, content))
+            _require_known_version(_read_number(name, content))
         elif part == "next_user_id":
             next_id = _read_number(name, content)
         elif part == "deleted":
@@ -297,7 +297,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress, report: Report) -> i
     return players
 
 
-def _refuse_newer_version(version: int) -> None:
+def _require_known_version(version: int) -> None:
     if version > VERSION:
         known = f"it is version {version}, and this program knows {VERSION}"
         raise DamagedRecord("format", known)
@@ -306,7 +306,7 @@ def _refuse_newer_version(version: int) -> None:
 def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
     record_id = kind.parse_id(os.path.basename(name).removesuffix(".json"))
     record = decode_record(content.read(), kind.record, name, id=record_id)
-    refuse_unusable(kind, record)
+    require_sound(kind, record)
     return record
 
 

@@ -145,7 +145,7 @@ def _insert_players(reader: "Reader", lines: Iterable) -> None:
         try:
             reader.store.users.insert(user, images)
         except (AlreadyThere, InvalidField) as error:  # of somebody who was faster
-            reader.refuse(number, error)
+            reader.count_refused(number, error)
         else:
             reader.result.added += 1
 
@@ -192,7 +192,7 @@ class Reader:
             try:
                 user, images = self._read(line)
             except StorageError as error:
-                self.refuse(number, error)
+                self.count_refused(number, error)
                 continue
             self.seen.add(user)
             if images is None:
@@ -222,7 +222,7 @@ class Reader:
             raise LineRefused(*(f"{name}: {each}" for name, each in problems.items()))
         return user, images
 
-    def refuse(self, number: int, error: StorageError) -> None:
+    def count_refused(self, number: int, error: StorageError) -> None:
         """Count a line that adds nobody, and report it unless its player is there."""
         if isinstance(error, AlreadyThere):
             self.result.there += 1

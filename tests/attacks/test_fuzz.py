@@ -26,7 +26,7 @@ from identity.oauth.server_addresses import normal_address
 from identity.oauth.terms import InvalidRequest
 from images.pictures import read_centre
 from model import records, site_records
-from model.encoding import build_record, encode, record_as_dict
+from model.encoding import build_record, encode_values, record_as_dict
 from model.errors import DamagedRecord, NotFound, PictureRefused
 from model.kinds import LOGOS, LOOKS
 from model.records import Client, Grant, Passkey, Session, Suspension, User
@@ -279,11 +279,11 @@ def test_any_json_is_a_valid_record_or_refused(data, record_type):
         return
     written = record_as_dict(record)
     assert values.items() <= written.items()
-    assert build_record(record_type, json.loads(encode(written))) == record
+    assert build_record(record_type, json.loads(encode_values(written))) == record
 
 
 # A position in the text of a bio, as a fraction of the length.
-STORED_USER = encode(record_as_dict(USER))
+STORED_USER = encode_values(record_as_dict(USER))
 IN_BIO = (STORED_USER.index("Früh".encode()) + 0.5) / len(STORED_USER)
 CHANGES = st.lists(
     st.tuples(
@@ -310,13 +310,13 @@ def damage(content: bytes, changes, kept: float = 1.0) -> bytes:
 @example(User, [(IN_BIO, 0, b"\xed\xa0\x80")], 1.0)
 def test_damaged_file_is_a_valid_record_or_raises(tmp_path, record_type, changes, kept):
     path = tmp_path / "1.json"
-    path.write_bytes(damage(encode(record_as_dict(RECORDS[record_type])), changes, kept))
+    path.write_bytes(damage(encode_values(record_as_dict(RECORDS[record_type])), changes, kept))
     try:
         record = read_record(str(path), record_type, NotFound())
     except DamagedRecord:
         return
     # It can be shown on a page and written back by an edit.
-    assert build_record(record_type, json.loads(encode(record_as_dict(record)))) == record
+    assert build_record(record_type, json.loads(encode_values(record_as_dict(record)))) == record
 
 
 def samples() -> list[bytes]:

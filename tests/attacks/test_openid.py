@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 from forms import edit, hidden_field, is_signed_in, led_to, parse, signed_in
 
 from identity.http.signing import decode_base64
-from identity.oauth.openid_keys import add_key, signing_key
+from identity.oauth.openid import add_key, signing_key
 from model.records import ADMINISTRATOR, MODERATOR, PLAYER, Grant, Suspension
 
 BYE = "https://forum.example/bye?from=here"

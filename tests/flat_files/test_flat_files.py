@@ -25,7 +25,7 @@ from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
 from identity.acts.actors import COMMAND, Authority
-from identity.oauth.openid_keys import rotate_keys
+from identity.oauth.openid import rotate_keys
 from model import errors
 from model.errors import EmailTaken, IdTaken, InviteSpent, NameTaken, StorageFailed
 from model.kinds import KINDS
@@ -425,7 +425,7 @@ def test_edited_or_missing_key_file_counts_within_a_second(storage, data):
     assert storage.keys.current() == (first, b"another-key")
     path.rename(data / "elsewhere")
     with pytest.raises(errors.StorageFailed):  # at once
-        storage.check_health()
+        storage.require_health()
     time.sleep(contract.KEYS_CACHED)
     with pytest.raises(errors.StorageFailed):
         storage.keys.current()

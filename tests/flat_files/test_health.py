@@ -57,6 +57,6 @@ def test_health_check_fails_on_a_disk_full_of_blocks(storage, data):
     try:
         (data / "users/empty").touch()
         with pytest.raises(StorageFailed, match="the disk refused"):
-            storage.check_health()
+            storage.require_health()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

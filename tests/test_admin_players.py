@@ -218,21 +218,3 @@ def test_proof_is_of_one_session(store, enter, open_browser, add_players, clock)
     assert other.post(f"/users/{bob.id}/delete").status_code == 403
     assert store.users.find(bob.id)
     assert boss.post(f"/users/{bob.id}/delete").status_code == 303
-
-
-def test_administrator_deletes_a_player_with_a_proof(store, enter, add_players, clock):
-    boss = enter("Boss", ADMINISTRATOR)
-    [emi, bob, colleague] = add_players("Emi", "Bob") + add_players("Chief", mod_level=2)
-    clock.shift(301)
-    delete = functools.partial(boss.post, f"/users/{emi.id}/delete")
-    page = delete()  # asks for it, and finds nothing wrong
-    assert page.status_code == 403 and parse(page).select("input[id=proof][autofocus]")
-    for password in ("", "wrong"):
-        page = delete(data={"password": password})
-        assert (page.status_code, list(problems_of(page))) == (403, ["proof"])
-    assert store.users.find(emi.id)
-    assert delete(data={"password": PASSWORD}).status_code == 303
-    assert store.users.find(emi.id) is None
-    assert boss.post(f"/users/{bob.id}/delete").status_code == 303  # proven for five minutes
-    assert boss.post(f"/users/{colleague.id}/delete").status_code == 403
-    assert store.users.find(colleague.id)

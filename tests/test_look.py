@@ -144,15 +144,6 @@ def test_preview_saves_nothing(store, boss):
     assert read_look(store).changed == 0
 
 
-def test_second_administrator_is_told(store, boss, enter):
-    chief = enter("Chief", ADMINISTRATOR)
-    assert save(boss, 0, welcome="Of Boss").status_code == 303
-    page = save(chief, 0, welcome="Of Chief")
-    assert (page.status_code, "Another administrator" in text_of(page)) == (409, True)
-    assert "Of Chief" in page.text and read_look(store).welcome == "Of Boss"
-    assert save(chief, read_look(store).changed, welcome="Of Chief").status_code == 303
-
-
 @pytest.mark.live
 def test_logo_takes_the_place_of_the_door(store, boss, browser):
     assert "door.svg" in browser.get("/").text

@@ -240,7 +240,7 @@ def read_line(line: str, things: dict[str, str], by: int) -> dict[str, str]:
 def test_level_may_do_what_the_table_says(
     app, store, enter, actors, make_things, faults, subtests, what
 ):
-    """Once: an administrator who has the same page open is told."""
+    """A form writes its audit lines; an administrator who sends it from an older page is told."""
     late = enter("Late", 2)
     app.config["CLIENT_REGISTRATION"] = "members"  # so that rights to an app decide
     for level, target_level in itertools.product(range(3), range(3)):

@@ -11,13 +11,15 @@ from conftest import all_clients
 from forms import edit
 
 from identity.access.links import give_sign_in_link
-from identity.acts import accounts, actors, apps, invitations
+from identity.acts import accounts, actors, apps, emails, invitations, passkeys
+from identity.acts import recovery_codes as codes
 from identity.acts.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS
 from identity.acts.actors import ACTS_AN_HOUR, COMMAND, Actor, Authority, NotAllowed
 from identity.oauth.openid import rotate_keys
 from images.pictures import generate_picture
 from model import errors, records
 from model.errors import LastAdministrator, NoSuchUser, StorageFailed, TooManyAttempts
+from model.kinds import PASSKEYS
 from model.records import ADMINISTRATOR, MODERATOR, PLAYER, Client, Suspension, User, now_ms
 
 ADDRESS = "192.0.2.7"
@@ -28,39 +30,38 @@ NEW_SESSION = records.Session("a new session", 2, "Firefox")
 MODERATION = {
     "user suspend": (accounts.suspend, {}),
     "user unsuspend": (accounts.unsuspend, {}),
-    "user reset bio": (lambda by, user_id: accounts.reset(by, user_id, "bio"), {}),
-    "user reset name": (lambda by, user_id: accounts.reset(by, user_id, "name"), {}),
-    "user reset picture": (lambda by, user_id: accounts.reset(by, user_id, "picture"), {}),
-    "user sign-in-link": (lambda by, user_id: give_sign_in_link(by, user_id, ""), {}),
+    "user reset bio": (lambda by, who: accounts.reset(by, who, "bio"), {}),
+    "user reset name": (lambda by, who: accounts.reset(by, who, "name"), {}),
+    "user reset picture": (lambda by, who: accounts.reset(by, who, "picture"), {}),
+    "user sign-in-link": (lambda by, who: give_sign_in_link(by, who, ""), {}),
 }
 ADMINISTRATION = {
-    "user mod-level": (
-        lambda by, user_id: accounts.set_mod_level(by, user_id, 1),
-        {"mod_level": 1},
-    ),
-    "flair grant": (lambda by, user_id: accounts.grant_flair(by, user_id, "New"), {"flair": "New"}),
-    "flair revoke": (
-        lambda by, user_id: accounts.revoke_flair(by, user_id, "Old"),
-        {"flair": "Old"},
-    ),
+    "user mod-level": (lambda by, who: accounts.set_mod_level(by, who, 1), {"mod_level": 1}),
+    "flair grant": (lambda by, who: accounts.grant_flair(by, who, "New"), {"flair": "New"}),
+    "flair revoke": (lambda by, who: accounts.revoke_flair(by, who, "Old"), {"flair": "Old"}),
 }
 BY_COMMAND = {
-    "user set name": (
-        lambda by, user_id: accounts.change_profile(by, user_id, f"Grace {user_id}"),
-        {},
-    ),
-    "user set email": (
-        lambda by, user_id: accounts.change_email(by, user_id, f"{user_id}@a.org"),
-        {},
-    ),
-    "user set bio": (
-        lambda by, user_id: accounts.change_profile(by, user_id, bio="Go, mostly."),
-        {},
-    ),
+    "user set name": (lambda by, who: accounts.change_profile(by, who, f"Grace {who}"), {}),
+    "user set email": (lambda by, who: accounts.change_email(by, who, f"{who}@a.org"), {}),
+    "user set bio": (lambda by, who: accounts.change_profile(by, who, bio="Go, mostly."), {}),
     "user sign-out": (accounts.sign_out, {}),
     "user delete": (accounts.delete_user, {}),
 }
 USER_ACTS = MODERATION | ADMINISTRATION | BY_COMMAND
+HOST, OLD_EMAIL = "localhost", "old@example.org"
+# What players do to their own accounts with an audit line, in an order in which each can be done.
+LOGGED = {
+    "user add-passkey": lambda by, user: passkeys.add(by, passkey_of(user, "c")),
+    "user passkey-counter": lambda by, user: passkeys.note_use(by, "a" * 64, 3, False),
+    "user remove-passkey": lambda by, user: passkeys.remove(by, "a" * 64, HOST),
+    "user confirm-email": lambda by, user: emails.confirm(by, user.id, user.email),
+    "user remove-password": lambda by, user: passkeys.remove_password(by, user.id, HOST),
+    "user recovery-codes": lambda by, user: codes.issue(by, user.id),
+    "user recovery-code": lambda by, user: codes.use(by, user.id, codes.issue(by, user.id)[0]),
+    "user take-email-back": lambda by, user: emails.take_back(
+        by, user.id, OLD_EMAIL, by.store.users.former_emails.find_kept(OLD_EMAIL)
+    ),
+}
 # What players do to their own accounts, without an audit line.
 OWN = {
     "rename": lambda by, user: accounts.change_profile(by, user.id, name=f"Grace {user.id}"),
@@ -166,6 +167,10 @@ def before_lock(storage, monkeypatch):
     return before_lock
 
 
+def passkey_of(user: User, letter: str) -> records.Passkey:
+    return records.Passkey(letter * 64, user.id, "h", letter, "key", HOST, "Phone", 5, counter=7)
+
+
 def audit_lines(storage) -> list[dict]:
     """Return the lines of the audit log without their times."""
     return [{k: v for k, v in line.items() if k != "time"} for line in storage.audit.read()]
@@ -194,7 +199,7 @@ def test_rights_and_audit_lines_by_level(storage, add_player, subtests):
             user, origin = add_player(target_level, act), {"address": actor.address}
             with subtests.test(f"{act}: {level} to {target_level}"):
                 if not is_allowed(level, act, target_level):
-                    with pytest.raises(NotAllowed):
+                    with pytest.raises(NotAllowed, match="You are not allowed to do this."):
                         do(Authority(storage, actor), user.id)
                     assert storage.users.read(user.id) == user
                     continue
@@ -202,6 +207,19 @@ def test_rights_and_audit_lines_by_level(storage, add_player, subtests):
                 if target_level == PLAYER:  # a moderator has the level of "user mod-level"
                     line = {"act": act, "by": actor.id, "user": user.id} | fields
                     assert audit_lines(storage)[-1] == line | (origin if actor.address else {})
+
+
+def test_own_acts_with_an_audit_line(storage, add_player, authority_of, subtests):
+    user = add_player()
+    storage.users.change_email(user.id, OLD_EMAIL, verified=True)
+    user = storage.users.change_email(user.id, "new@example.org")
+    for letter in "ab":
+        storage.records(PASSKEYS).add(passkey_of(user, letter))
+    for act, do in LOGGED.items():
+        do(authority_of(user), user)
+        with subtests.test(act):
+            line = {"act": act, "by": user.id, "user": user.id, "address": ADDRESS}
+            assert audit_lines(storage)[-1] == line
 
 
 def test_right_lost_before_the_lock_is_refused(
@@ -310,8 +328,9 @@ def test_command_alone_rotates_keys(storage, admin, authority_of):
     rotate_keys(authority_of(COMMAND), drop_old=False)
     assert storage.keys.current()[0] == keys[-1]
     rotate_keys(authority_of(COMMAND), drop_old=True)
-    lines = [{"act": "key rotate"}, {"act": "key drop-old"}]
-    assert audit_lines(storage) == [line | {"by": "command"} for line in lines]
+    rotate_keys(authority_of(COMMAND), drop_old=False, openid_now=True)
+    acts = ("key rotate", "key drop-old", "key openid-now")
+    assert audit_lines(storage) == [{"act": act, "by": "command"} for act in acts]
 
 
 def test_unlogged_act_changes_nothing(storage, add_player, game, authority_of, faults, subtests):
@@ -483,35 +502,19 @@ def test_administrator_who_suspends_first_is_obeyed(
 # -- apps ---------------------------------------------------------------------------------------
 
 
-def test_others_manage_no_app(storage, ada, moderator, admin, game, authority_of, subtests):
-    for act, do in CLIENT_ACTS.items():
-        for actor, allowed in ((moderator, False), (ada, True), (admin, True)):
-            client, _ = storage.clients.register("Chess", [], ada.id)
-            with subtests.test(act, actor=actor.name):
-                if allowed:
-                    do(authority_of(actor), client.id)
-                    line = {"act": act, "by": actor.id, "client": client.id}
-                    assert audit_lines(storage)[-1] == line | {"address": ADDRESS}
-                else:
-                    with pytest.raises(NotAllowed):
-                        do(authority_of(actor), client.id)
-                    assert storage.clients.read(client.id) == client
-    with pytest.raises(NotAllowed):
-        apps.change_client(authority_of(moderator), game.id, name="Mine")
-
-
 def test_transferred_app_is_unchanged(
     storage, ada, admin, game, authority_of, before_lock, subtests
 ):
     def set_owner(owner: User) -> None:
         edit(storage.clients, game.id, owner_id=owner.id)
 
-    for act, do in CLIENT_ACTS.items():
+    change = functools.partial(apps.change_client, name="Mine")
+    for act, do in (CLIENT_ACTS | {"change": change}).items():
         transfer = functools.partial(set_owner, admin)
         with subtests.test(act), before_lock(transfer), pytest.raises(NotAllowed):
             do(authority_of(ada), game.id)
-        assert not storage.clients.read(game.id).disabled
         set_owner(ada)
+        assert storage.clients.read(game.id) == game
     assert audit_lines(storage) == []
 
 
@@ -531,7 +534,10 @@ def test_member_registration_has_a_setting_and_a_limit(storage, ada, admin, auth
         register(ada, ada, True)
     assert not register(COMMAND, ada, False).listed
     for _ in range(11):
-        assert register(admin, admin, False).listed
+        client = register(admin, admin, False)
+        assert client.listed
+    line = {"act": "client add", "by": admin.id, "client": client.id, "address": ADDRESS}
+    assert audit_lines(storage)[-1] == line
     assert len(audit_lines(storage)) == len(all_clients(storage)) == 22
 
 

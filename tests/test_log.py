@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from forms import parse, problems_of, text_of
+from test_accounts import LOGGED, USER_ACTS
+from test_rights_table import ACTS
 
 from identity.acts.audit_words import GROUPS, SENTENCES
 from model.records import ADMINISTRATOR, MODERATOR
@@ -182,3 +184,12 @@ def test_every_act_of_the_program_has_a_sentence_and_a_group():
     assert found and found - {"user reset"} <= SENTENCES.keys()
     starts = tuple(start for acts in GROUPS.values() for start in acts)
     assert all(act.startswith(starts) for act in SENTENCES)
+
+
+def test_every_act_is_in_a_table_that_has_its_line():
+    """Or is done to a whole installation, in a letter, at sign-up or by the command."""
+    acts = {line.partition(":")[0] for rows in ACTS.values() for row in rows for line in row[2:]}
+    others = {"backup", "restore", "export", "export passwords", "import", "user recovery-link"}
+    others |= {"user new-password", "user sign-up", "client add"}
+    others |= {"key rotate", "key drop-old", "key openid-now"}
+    assert acts | LOGGED.keys() | USER_ACTS.keys() | others == SENTENCES.keys()

@@ -11,19 +11,19 @@ from identity.site.formatting import DAY
 from images.pictures import generate_picture
 from model.records import Suspension, User
 
-# Each act: the path below the profile, the form, and its name in the audit log
+# Each act: the path below the profile, and the form
 ACTS = {
-    "suspend": ("/suspend", {}, "user suspend"),
-    "unsuspend": ("/unsuspend", {}, "user unsuspend"),
-    "reset bio": ("/reset", {"what": "bio"}, "user reset bio"),
-    "reset name": ("/reset", {"what": "name"}, "user reset name"),
-    "reset picture": ("/reset", {"what": "picture"}, "user reset picture"),
-    "mod level": ("/mod-level", {"mod_level": "2"}, "user mod-level"),
-    "grant": ("/flairs/grant", {"flair": "Champion"}, "flair grant"),
-    "revoke": ("/flairs/revoke", {"flair": "Old hand"}, "flair revoke"),
-    "note": ("/notes", {"text": "Said sorry."}, "note add"),
-    "link": ("/sign-in-link", {}, "user sign-in-link"),
-    "delete": ("/delete", {}, "user delete"),
+    "suspend": ("/suspend", {}),
+    "unsuspend": ("/unsuspend", {}),
+    "reset bio": ("/reset", {"what": "bio"}),
+    "reset name": ("/reset", {"what": "name"}),
+    "reset picture": ("/reset", {"what": "picture"}),
+    "mod level": ("/mod-level", {"mod_level": "2"}),
+    "grant": ("/flairs/grant", {"flair": "Champion"}),
+    "revoke": ("/flairs/revoke", {"flair": "Old hand"}),
+    "note": ("/notes", {"text": "Said sorry."}),
+    "link": ("/sign-in-link", {}),
+    "delete": ("/delete", {}),
 }
 ODD_IDS = (
     *("0", "01", "-1", "+1", "1.0", "x", "1x", "٣", "１", "9" * 15, "1" * 16, "1%0A", "1 ", "%00"),
@@ -83,32 +83,8 @@ def set_up_profile(store):
 
 
 def do(browser, user: User, act: str, **changes: str):
-    path, form, _ = ACTS[act]
+    path, form = ACTS[act]
     return browser.post(f"/users/{user.id}{path}", data=form | changes)
-
-
-def test_form_acts_for_the_signed_in_player_or_is_403(
-    app, store, add_player, set_up_profile, admin, admins_browser, moderators_browser, subtests
-):
-    paths = {
-        each.rule.removeprefix("/users/<user_id>")
-        for each in app.url_map.iter_rules()
-        if "POST" in each.methods and each.endpoint.startswith("moderation.")
-    }
-    assert paths == {path for path, _, _ in ACTS.values()} | {"/notes/delete"}
-    admins_browser.environ_base["REMOTE_ADDR"] = "2001:db8::7"
-    for number, act in enumerate(ACTS):
-        target = set_up_profile(add_player(f"Target {number}", 1), act)
-        lines = list(store.audit.read())
-        with subtests.test(act):
-            page = do(moderators_browser, target, act)
-            is_shown = "You are not allowed to do this." in text_of(page)
-            assert (page.status_code, is_shown or act == "mod level") == (403, True)
-            assert (store.users.read(target.id), list(store.audit.read())) == (target, lines)
-            assert do(admins_browser, target, act).status_code in (201, 303)
-            [line] = list(store.audit.read())[len(lines) :]
-            who = (line["act"], line["by"], line["user"], line["address"])
-            assert who == (ACTS[act][2], admin.id, target.id, "2001:db8::")  # the /64
 
 
 def test_acts_require_a_moderator(store, adas_browser, ada, bob):
@@ -141,7 +117,7 @@ def test_invalid_or_deleted_user_is_404(store, browser, admins_browser, bob):
     for user_id in (*ODD_IDS, bob.id):
         page = browser.get(f"/users/{user_id}")
         assert (page.status_code, page.text) == (404, unknown)
-        for path, form, _ in ACTS.values():
+        for path, form in ACTS.values():
             assert admins_browser.post(f"/users/{user_id}{path}", data=form).status_code == 404
 
 
@@ -194,8 +170,6 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     assert do(moderators_browser, ada, "suspend", **form).status_code == 303
     suspension = store.users.read(ada.id).suspension
     assert (suspension.reason, suspension.until - suspension.since) == ("Insults", 7 * DAY * 1000)
-    [line] = store.audit.read()
-    assert line["days"] == 7 and not {"reason", "until"} & line.keys()
     changed = {"reason": "Threats", "length": "No end"}
     assert do(moderators_browser, ada, "suspend", **changed).status_code == 303
     suspension = store.users.read(ada.id).suspension

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from conftest import PASSWORD
-from forms import parse, problems_of
+from forms import parse, problems_of, text_of
 from werkzeug.datastructures import MultiDict
 
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
+from identity.acts.invitations import EndedBefore
 from identity.acts.look import read_look
+from identity.acts.reports import AnsweredBefore
+from model.errors import ChangedBefore
 from model.kinds import NOTES, REPORTS, WEBHOOKS
 from model.records import Suspension, now_ms
 from model.site_records import Note, Webhook
@@ -19,73 +22,100 @@ from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
 
 PAGE = Path(__file__).parent.parent / "docs" / "administrator.md"
-USER, APP, CHAT = "/users/<user_id>", "/developer/<client_id>", "/admin/chat"
-# By row of the table: what is requested, a form of a post or None for a page.
+USER, OUT, APP = "/users/<user_id>", "/users/<out_id>", "/developer/<client_id>"
+CHAT, LISTED = "/admin/chat", "/play/<client_id>/listed"
+INVITATIONS = "/admin/invitations"
+# By row of the table: what is requested, a form of a post or None for a page, and the audit lines
+# of the form: each act, and what it names (`user` is `user=<user_id>`).
 ACTS = {
     "see at `/admin` what waits": [("/admin", None)],
     "see the numbers there": [("/admin", "Numbers")],
     "see the players at `/admin/players`": [("/admin/players", None)],
     "read and answer a report": [
         ("/admin/reports/<report_id>", None),
-        ("/admin/reports/<report_id>", {"answer": "Done."}),
+        ("/admin/reports/<report_id>", {"answer": "Done."}, "report answer: report"),
     ],
-    "suspend a player": [(f"{USER}/suspend", {"length": "1 day"})],
+    "suspend a player": [(f"{USER}/suspend", {"length": "1 day"}, "user suspend: user days=1")],
     "unsuspend a player, change a suspension": [
-        ("/users/<suspended_id>/suspend", {"length": "1 day", "reason": "Spam."}),
-        ("/users/<suspended_id>/unsuspend", {}),
+        (
+            f"{OUT}/suspend",
+            {"length": "1 day", "reason": "x"},
+            "user suspend: user=<out_id> days=1",
+        ),
+        (f"{OUT}/unsuspend", {}, "user unsuspend: user=<out_id>"),
     ],
-    "reset a name, a picture or a text": [(f"{USER}/reset", {"what": "name"})],
-    "create a sign-in link for a player": [(f"{USER}/sign-in-link", {})],
+    "reset a name, a picture or a text": [
+        (f"{USER}/reset", {"what": what}, f"user reset {what}: user")
+        for what in ("name", "picture", "bio")
+    ],
+    "create a sign-in link for a player": [(f"{USER}/sign-in-link", {}, "user sign-in-link: user")],
     "read and write notes about a player": [
         (USER, "Only moderators see these."),
-        (f"{USER}/notes", {"text": "A note."}),
+        (f"{USER}/notes", {"text": "A note."}, "note add: user note=<new_note>"),
     ],
-    "delete a note of somebody else": [(f"{USER}/notes/delete", {"note": "<note_id>"})],
+    "delete a note of somebody else": [
+        (f"{USER}/notes/delete", {"note": "<note_id>"}, "note delete: user note")
+    ],
     "list a game, unlist it, leave it unlisted": [
-        ("/play/<client_id>/listed", {"listed": "yes", "game_url": "<game_url>"}),
-        ("/play/<client_id>/listed", {"listed": "no", "game_url": "<game_url>"}),
+        (LISTED, {"listed": listed, "game_url": "<game_url>"}, f"client {act}: client")
+        for listed, act in (("no", "declined"), ("yes", "listed"), ("no", "unlisted"))
     ],
-    "change a level": [(f"{USER}/mod-level", {"mod_level": "<other_level>"})],
-    "grant flairs": [(f"{USER}/flairs/grant", {"flair": "New"})],
-    "revoke flairs": [(f"{USER}/flairs/revoke", {"flair": "Old"})],
-    "delete a player": [(f"{USER}/delete", {})],
+    "change a level": [
+        (f"{USER}/mod-level", {"mod_level": "<level>"}, "user mod-level: user mod_level=<level>")
+    ],
+    "grant flairs": [(f"{USER}/flairs/grant", {"flair": "New"}, "flair grant: user flair=New")],
+    "revoke flairs": [(f"{USER}/flairs/revoke", {"flair": "Old"}, "flair revoke: user flair=Old")],
+    "delete a player": [(f"{USER}/delete", {}, "user delete: user")],
     "create and renew invitations": [
-        ("/admin/invitations", {"uses": "1", "days": "7", "note": "A <b> & two"}),
-        ("/admin/invitations/revoke", {"id": "<invite_id>", "again": "yes"}),
+        (
+            *(INVITATIONS, {"uses": "2", "days": "5", "note": "A <b> & two"}),
+            "invite: invite=<new_invite> days=5 uses=2",
+        ),
+        (
+            *(f"{INVITATIONS}/revoke", {"id": "<invite_id>", "again": "yes"}),
+            *("invite: invite=<new_invite> days=7 uses=1", "invite revoke: invite"),
+        ),
     ],
     "see and revoke invitations": [
-        ("/admin/invitations", None),
-        ("/admin/invitations/revoke", {"id": "<invite_id>"}),
+        (INVITATIONS, None),
+        (f"{INVITATIONS}/revoke", {"id": "<invite_id>"}, "invite revoke: invite"),
     ],
     "see, rename, describe, disable and delete the apps of others, remove their covers": [
         (APP, None),
         (APP, {"name": "Chess", "game_url": "<game_url>", "description": "For two."}),
-        (f"{APP}/disable", {}),
+        (f"{APP}/disable", {}, "client disable: client"),
         (f"{APP}/cover/remove", {}),
-        (f"{APP}/delete", {}),
+        (f"{APP}/delete", {}, "client delete: client"),
     ],
     "change the rest of the apps of others, enable them, create secrets for them": [
         (APP, {"name": "Chess", "redirect_uris": "https://a.example/\r\nhttps://b.example/"}),
-        (f"{APP}/enable", {}),
-        (f"{APP}/secret", {}),
+        ("/developer/<disabled_id>/enable", {}, "client enable: client=<disabled_id>"),
+        (f"{APP}/secret", {}, "client new-secret: client"),
     ],
-    "hand an app over": [(f"{APP}/owner", {"owner": "", "seen": "<owner_id>"})],
+    "hand an app over": [
+        (f"{APP}/owner", {"owner": "<name>", "seen": "<owner_id>"}, "client owner: client user"),
+        (f"{APP}/owner", {"owner": "", "seen": "<user_id>"}, "client owner: client"),
+    ],
     "see the apps and the log": [("/admin/apps", None), ("/admin/log", None)],
     "change the look and what the chat is told, create a key": [
-        ("/admin/look", {"accent": "#7a3fb0", "seen": "<look_seen>"}),
-        ("/admin/look/logo/remove", {"seen": "<look_seen>"}),
-        (CHAT, {"format": "json", "events": ["player", "game"], "seen": "5"}),
-        (f"{CHAT}/key", {"seen": "<chat_seen>"}),
-        (f"{CHAT}/remove", {"seen": "<chat_seen>"}),
+        ("/admin/look", {"accent": "#7a3fb0", "seen": "<look_seen>"}, "look"),
+        ("/admin/look/logo/remove", {"seen": "<look_seen>"}, "look"),
+        (CHAT, {"format": "json", "events": ["player", "game"], "seen": "5"}, "chat"),
+        (f"{CHAT}/key", {"seen": "<chat_seen>"}, "chat"),
+        (f"{CHAT}/remove", {"seen": "<chat_seen>"}, "chat"),
     ],
     "preview the look, test the chat, send its messages again": [
         ("/admin/look", None),
         ("/admin/look", {"accent": "#7a3fb0", "preview": "yes"}),
         (CHAT, None),
         (f"{CHAT}/test", {}),
-        (f"{CHAT}/given-up", {}),
+        (f"{CHAT}/given-up", {}, "chat"),
     ],
 }
+# Forms that are refused once another moderator was faster, and what the page says then.
+OUTDATED = {"/admin/reports/<report_id>": AnsweredBefore, f"{INVITATIONS}/revoke": EndedBefore}
+OUTDATED |= dict.fromkeys((f"{APP}/owner", "/admin/look", "/admin/look/logo/remove"), ChangedBefore)
+OUTDATED |= dict.fromkeys((CHAT, f"{CHAT}/key", f"{CHAT}/remove"), ChangedBefore)
 # Uploads, which tests/test_covers.py and tests/test_look.py try; a test of one's own app.
 ELSEWHERE = {f"{APP}/cover", "/admin/look/logo", f"{APP}/try", f"{APP}/try/token"}
 ELSEWHERE |= {f"{APP}/try/device", f"{APP}/try/device/token"}
@@ -108,14 +138,18 @@ def test_each_row_of_the_table_is_tried_and_each_form_is_in_it(app):
     assert ROWS.keys() == ACTS.keys()
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
     posts = {each for each in posts if re.match("/(admin|users|play|developer)/", each)}
-    tried = {path for acts in ACTS.values() for path, form in acts if isinstance(form, dict)}
-    tried = {path.replace("<suspended_id>", "<user_id>") for path in tried}
+    tried = {path for acts in ACTS.values() for path, form, *_ in acts if isinstance(form, dict)}
+    tried = {path.replace("out_", "user_").replace("disabled_", "client_") for path in tried}
     assert posts - ELSEWHERE - FOR_EVERYBODY == tried
 
 
 @pytest.fixture
 def actors(enter):
-    return [enter(f"Actor {level}", level) for level in range(3)]
+    """The browsers of a player, a moderator and an administrator, whose ids are 1, 2 and 3."""
+    browsers = [enter(f"Actor {level}", level) for level in range(3)]
+    for browser in browsers:
+        browser.environ_base["REMOTE_ADDR"] = "2001:db8::7"
+    return browsers
 
 
 @pytest.fixture
@@ -133,6 +167,7 @@ def make_things(store, add_players):
         url = f"https://game{number}.example/"
         fields = {"game_url": url, "cover": 1, "disabled": False}
         game, _ = store.clients.register(f"Game {number}", [], owner.id, **fields)
+        disabled, _ = store.clients.register(f"Disabled {number}", [], owner.id, disabled=True)
         note = Note(new_time_id(now_ms()), target.id, owner.id, "Of another one.", now_ms())
         store.records(NOTES).add(note)
         report_acts.report(Authority(store, Actor(owner.id)), target, "spam", "")
@@ -141,11 +176,13 @@ def make_things(store, add_players):
         invite = store.invites.find_unused(store.invites.issue(7))
         return {
             "<user_id>": str(target.id),
-            "<suspended_id>": str(suspended.id),
-            "<other_level>": str((target_level + 1) % 3),
+            "<out_id>": str(suspended.id),
+            "<level>": str((target_level + 1) % 3),
             "<client_id>": game.id,
+            "<disabled_id>": disabled.id,
             "<game_url>": url,
             "<owner_id>": str(owner.id),
+            "<name>": target.name,
             "<note_id>": note.id,
             "<report_id>": report.id,
             "<invite_id>": invite.id,
@@ -177,28 +214,59 @@ def fill_in(form: dict, things: dict[str, str]) -> dict:
 
 
 def note_changes(store, things: dict[str, str]) -> None:
-    """Note when the look and the chat were changed last."""
+    """Note when the look and the chat were changed last, and what was made last."""
     webhook = store.records(WEBHOOKS).find("chat")
     things["<look_seen>"] = str(read_look(store).changed)
     things["<chat_seen>"] = str(webhook.changed if webhook else 0)
+    things["<new_note>"] = max(store.records(NOTES).ids(), default="")
+    things["<new_invite>"] = max(store.invites.ids())
+
+
+def audit_lines(store) -> list[dict[str, str]]:
+    """Return the lines of the audit log as text, without their times."""
+    lines = store.audit.read()
+    return [{name: str(line[name]) for name in line if name != "time"} for line in lines]
+
+
+def read_line(line: str, things: dict[str, str], by: int) -> dict[str, str]:
+    """Return the audit line that a row of ACTS describes."""
+    act, _, names = line.partition(": ")
+    pairs = [each if "=" in each else f"{each}=<{each}_id>" for each in names.split()]
+    ids = dict(put_in(each, things).split("=") for each in pairs)
+    return {"act": act, "by": str(by), **ids, "address": "2001:db8::"}  # the /64
 
 
 @pytest.mark.parametrize("what", ACTS)
-def test_level_may_do_what_the_table_says(app, store, actors, make_things, faults, subtests, what):
+def test_level_may_do_what_the_table_says(
+    app, store, enter, actors, make_things, faults, subtests, what
+):
+    """A form writes its audit lines; an administrator who sends it from an older page is told."""
+    late = enter("Late", 2)
     app.config["CLIENT_REGISTRATION"] = "members"  # so that rights to an app decide
     for level, target_level in itertools.product(range(3), range(3)):
         things = make_things(target_level)
-        for path, form in ACTS[what]:
+        for path, form, *lines in ACTS[what]:
             note_changes(store, things)
             allowed = is_allowed(ROWS[what][level], level, target_level)
-            before = records(faults)
+            before, logged = records(faults), len(audit_lines(store))
             with subtests.test(path, level=level, target_level=target_level):
                 if isinstance(form, dict):
                     done = [200] if "preview" in form else [201, 303]
-                    answer = actors[level].post(put_in(path, things), data=fill_in(form, things))
+                    sent = fill_in(form, things)
+                    answer = actors[level].post(put_in(path, things), data=sent)
                     assert (answer.status_code in done) == allowed, answer.text
                     assert allowed or answer.status_code in (403, 404)
                     assert allowed or records(faults) == before
+                    note_changes(store, things)
+                    assert audit_lines(store)[logged:] == [
+                        read_line(each, things, level + 1) for each in lines if allowed
+                    ]
+                    if allowed and path in OUTDATED and "preview" not in form:
+                        before = records(faults)
+                        page = late.post(put_in(path, things), data=sent)
+                        told = OUTDATED[path].problem in text_of(page)
+                        assert (page.status_code, told) == (409, True)
+                        assert records(faults) == before
                 else:
                     answer = actors[level].get(put_in(path, things))
                     is_shown = answer.status_code == 200 and (form or "") in answer.text
@@ -225,7 +293,7 @@ def test_act_asks_for_a_proof_where_the_table_says(
     levels = [(what, level) for what in ACTS for level in (1, 2)]
     for what, level in levels:
         things, actor = make_things(0), actors[level]
-        for path, form in ACTS[what] if is_allowed(ROWS[what][level], level, 0) else []:
+        for path, form, *_ in ACTS[what] if is_allowed(ROWS[what][level], level, 0) else []:
             if not isinstance(form, dict):
                 continue
             note_changes(store, things)
@@ -240,12 +308,13 @@ def test_act_asks_for_a_proof_where_the_table_says(
                     assert page.status_code in (200, 201, 303)
                     continue
                 assert page.status_code == 403 and records(faults) == before
+                assert parse(page).select("input[id=proof][autofocus]")
                 address, typed = asked
                 for name, value in fields.items():
                     expected = value if isinstance(value, list) else [value]
                     assert typed.getlist(name) == expected
                 sent = dict(typed.lists())
-                page = actor.post(address, data=sent | {"password": "wrong"})
+                page = actor.post(address, data=sent | {"password": "wrong" if level == 2 else ""})
                 assert page.status_code == 403 and form_of_proof(page) == asked
                 assert list(problems_of(page)) == ["proof"] and records(faults) == before
                 done = actor.post(address, data=sent | {"password": PASSWORD})

@@ -206,7 +206,10 @@ def _orientation_of(image: Image.Image) -> int | None:
 
 
 def _shorten_transparent_colour(image: Image.Image) -> None:
-    """Keep the upper 8 of 16 bits, as for the pixels; Pillow would keep the lower 8."""
+    """Keep the upper 8 bits of the transparent colour of a PNG with 16 bits a channel (tRNS).
+
+    Pillow keeps the upper 8 bits of its pixels, and would keep the lower 8 of this colour.
+    """
     colour = image.info.get("transparency")
     if colour is None or not any(";16" in str(tile.args) for tile in image.tile):
         return

@@ -2,8 +2,9 @@
 
 `records` has the types for players, apps and what they do, `site_records` those for the site.
 `kind` says what a kind of record has (an id, keys, indexes, rules), and `kinds` declares each kind
-once: begin there. `rules`, `names`, `addresses` and `client_rules` check single values and return
-the problem as a sentence; `soundness` checks whole records, pictures and lines of the audit log, as
-they come from a disk or an archive. `encoding` writes records as JSON, `errors` has all errors that
-storage raises, and `texts` knows the characters that show nothing.
+once: begin there. `rules` (of passwords and redirect URIs, say), `names`, `addresses` and
+`client_rules` (of new clients) check single values and return the problem as a sentence;
+`soundness` checks whole records, pictures and lines of the audit log, as they come from a disk or
+an archive. `encoding` writes records as JSON, `errors` has all errors that storage raises, and
+`texts` knows the characters that show nothing.
 """

@@ -213,13 +213,14 @@ def _is_loopback(netloc: str) -> bool:
 def _is_host(text: str) -> bool:
     """Return True for a host name, an IPv4 address, or an IPv6 address in brackets."""
     # urlsplit checks an IPv6 address only since Python 3.11.4.
-    is_address = not text.startswith("[") or _is_address(ipaddress.IPv6Address, text[1:-1])
+    is_address = not text.startswith("[") or _is_ip_address(ipaddress.IPv6Address, text[1:-1])
     return is_address and bool(HOST.fullmatch(text))
 
 
-def _is_address(kind: type, text: str) -> bool:
+def _is_ip_address(address_type: type, text: str) -> bool:
+    """Return True if `address_type`, such as ipaddress.IPv4Address, accepts the text."""
     try:
-        kind(text)
+        address_type(text)
     except ValueError:
         return False
     return True
@@ -287,7 +288,7 @@ def check_game_url(url: str | None) -> str | None:
         return "Use a host name or an IPv4 address. Browsers can't show a game from IPv6."
     # Browsers read 127.1 and 0x7f000001 as 127.0.0.1: one origin must not look like several.
     is_numeric = re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host)
-    if is_numeric and not _is_address(ipaddress.IPv4Address, host):
+    if is_numeric and not _is_ip_address(ipaddress.IPv4Address, host):
         return "Write the IP address as four numbers, like 127.0.0.1."
     return None
 

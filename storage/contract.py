@@ -213,7 +213,8 @@ class Audit(ABC):
         """Add a line, which is saved before the act that it describes.
 
         `by` and `ids` have ids, never names. In an edit, in `adding` and `deleting`, and in a
-        `before` callable the line belongs to that change.
+        `before` callable a database saves both or neither; in files the line stays if the change
+        fails after it.
         """
         self.add_line(json.dumps({"time": now_ms(), "act": act, "by": by, **ids}).encode())
 

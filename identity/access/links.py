@@ -126,15 +126,19 @@ def give_sign_in_link(by: Authority, user_id: int, base_url: str) -> str:
 
 
 def find_link(store: Storage, purpose: str, text: str) -> Link | None:
-    """Return what a link says, which may be its whole address; None if it is used or forged."""
+    """Return what a link says; `text` is the link or its whole address. None if it is not good.
+
+    It is not if it is forged, used or older than LINK_MAX_AGE, if the player was deleted, or if its
+    maker may not moderate the player any more.
+    """
     try:
         values = serializer(purpose, store).loads(find_secret(text, "#"), LINK_MAX_AGE)
         user_id, state, by, browser = values
         user = store.users.read(user_id)
     except (BadSignature, NoSuchUser, UnicodeEncodeError, ValueError):
         return None
-    may_make = Authority(store, Actor(by)).has(may_moderate, user)
-    return Link(user, browser) if state == _state(purpose, user) and may_make else None
+    maker_may = Authority(store, Actor(by)).has(may_moderate, user)
+    return Link(user, browser) if state == _state(purpose, user) and maker_may else None
 
 
 def issue_way_back(store: Storage, user_id: int, email: str) -> str:
@@ -143,7 +147,10 @@ def issue_way_back(store: Storage, user_id: int, email: str) -> str:
 
 
 def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | None:
-    """Return the player, the address and its record, or None if it cannot be taken back."""
+    """Return whom a link of `issue_way_back` names, the address, and the record that keeps it.
+
+    None if it is forged or older than EMAIL_KEPT_DAYS, or if the address is not kept any more.
+    """
     try:
         signed = find_secret(text, "#")
         user_id, email = serializer("way back", store).loads(signed, EMAIL_KEPT_DAYS * DAY)

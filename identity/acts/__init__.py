@@ -3,9 +3,9 @@
 Pages and commands ask and answer; what they let an actor do is an act, also what players do to
 their own accounts. An act checks the actor's rights under the lock of the record that it changes,
 on records that are read there: a moderator who was demoted since the page was opened is refused.
-Then it writes its audit line and makes the change, which is saved after the line. No-op changes are
-not logged, and neither is what players do to themselves. What is logged is limited, so that nobody
-fills the disk with lines. Nothing here knows Flask.
+Then it writes its audit line (`Authority.audit`) and makes the change, which is saved after the
+line. No-op changes are not logged, and neither is what players do to themselves. What is logged is
+limited, so that nobody fills the disk with lines. Nothing here knows Flask.
 
 Begin with `actors` (who acts, and their `Authority`) and `rights`. The acts are functions, by what
 they change: `accounts` (players), `passkeys`, `recovery_codes`, `emails`, `apps`, `reports`,

@@ -152,9 +152,10 @@ def revoke_flair(by: Authority, user_id: int, flair: str) -> None:
 
 
 def change_email(by: Authority, user_id: int, email: str, rp_id: str | None = None) -> None:
-    """Change a player's email address; `rp_id` is the host of passkeys.
+    """Change a player's email address, which is unconfirmed then; "" removes it.
 
-    Raises InvalidField, EmailTaken, LastWayIn.
+    Only passkeys of the host `rp_id` count as ways in; for None none do. The command may take away
+    the last way in. Raises InvalidField, EmailTaken, LastWayIn.
     """
     audited = by.audited(is_oneself, "user set email", "email", email)
 

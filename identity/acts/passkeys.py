@@ -36,7 +36,8 @@ def require_way_in(store: Storage, user: User, rp_id: str | None, but: str | Non
     """Raise LastWayIn if a player, as the record is about to be, could be left without a way in.
 
     A password is one, or two passkeys, or a passkey and a confirmed address; a device is lost
-    easily. `but` is the id of a passkey that is about to go.
+    easily. `rp_id` is the host whose passkeys count, None: none do. `but` is the id of one that is
+    about to go.
 
     What another act changes at the same moment is not seen: a player who removes the password and
     passkeys in that moment can be left with too few ways in, and needs a sign-in link.

@@ -163,7 +163,10 @@ class ConcurrencyLimit:
                 self._changed.notify_all()
 
     def _await_holders(self, holders: Mapping[str, int]) -> None:
-        """Return when each holder may have one place more. Raises Busy."""
+        """Return when each holder may have one place more. The caller holds `self._changed`.
+
+        One call waits at a time, up to TURN_TIMEOUT seconds; then, or for another one, raises Busy.
+        """
 
         def may_hold() -> bool:
             return all(self._held[name] < holders[name] for name in holders)

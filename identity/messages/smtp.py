@@ -297,7 +297,7 @@ class Mailer:
 def check_head(letter: bytes, address: str) -> str | None:
     """Check that a letter has the headers of our letters alone, and is to this address alone.
 
-    What injects a header may be found where nobody looks for it: in the standard library.
+    A header could be injected through a fault of the standard library: the result is checked.
     """
     text = re.sub(r"(?:\r\n|\r|\n)(?=[ \t])", "", letter.decode())  # RFC 5322 2.2.3: unfolded
     head = list(itertools.takewhile(bool, re.split(r"\r\n|\r|\n", text)))

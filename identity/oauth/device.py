@@ -69,7 +69,11 @@ def require_device_client(client: Client) -> None:
 
 
 def start_device_flow(api_request: ApiRequest) -> JsonResponse:
-    """Return a device code and a user code (RFC 8628 3.2); both are good for ten minutes."""
+    """Return a device code and a user code (RFC 8628 3.2); both are good for ten minutes.
+
+    The request is stored under the user code, for the page /device. Raises InvalidRequest,
+    UnauthorizedClient, TooManyAttempts, StorageFailed.
+    """
     sent, store = read_form_parameters(api_request), api_request.storage
     allow_pages_of_client(api_request, dict(sent))  # its pages may read each response, errors too
     form = single_parameters(sent, ("client_id", "client_secret", "scope"))

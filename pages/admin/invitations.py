@@ -32,10 +32,10 @@ def show_invitations() -> str:
 
 def invitations_page(player: User, problems: dict[str, str], secret: str | None = None) -> str:
     """Return the page; `secret` is that of an invitation that has just been created."""
-    after, kept = place_in(INVITES, "after"), get_storage().invites
+    after, invites = place_in(INVITES, "after"), get_storage().invites
 
-    def read(after: str | None, at_most: int, _: bool) -> list[Invite]:
-        return kept.page("list", "all", after, at_most, newest_first=True)
+    def read(after: str | None, at_most: int, _: bool) -> list[Invite]:  # no page goes backwards
+        return invites.page("list", "all", after, at_most, newest_first=True)
 
     page = page_beside(read, INVITES_SHOWN, after=after)
     return render_desk(

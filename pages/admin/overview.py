@@ -99,7 +99,7 @@ def describe_numbers() -> dict:
 
 
 def describe_letters() -> dict:
-    """Return what was given up of the letters, how many wait, and what stops all of them."""
+    """Return how many letters wait, the `problem` that stops all or "", and those given up."""
     outbox = get_storage().records(OUTBOX)
     oldest = (outbox.page("queue", each, None, READ_AT_MOST) for each in waiting_queues(MAIL))
     waiting = itertools.chain(*oldest)  # some only wait for their turn
@@ -107,7 +107,7 @@ def describe_letters() -> dict:
         "waiting": count_messages(get_storage(), MAIL),
         # A problem that is no failure of the letter itself.
         "problem": next((each.problem for each in waiting if each.problem and not each.tries), ""),
-        "given_up": outbox.page("queue", given_up_of(MAIL), None, OTHERS_SHOWN, True),
+        "given_up": outbox.page("queue", given_up_of(MAIL), None, OTHERS_SHOWN, newest_first=True),
     }
 
 

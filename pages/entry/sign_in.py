@@ -103,11 +103,12 @@ def complete_sign_in(
     use_up: Callable[[], bool] = lambda: True,
     amr: list[str] | None = None,
 ) -> None:
-    """Start a session for a user who proved to be one, with a `password` if it was typed.
+    """Start a session for a user who proved to be one.
 
-    `use_up` is called last, and returns False if the proof was good once and is used; `amr` is that
-    of `start_session`. Raises FormRefused for another player than an app asks for, and for a
-    suspended one.
+    `password` is the right one in the form that is hashed, None if none was typed; `amr` says how
+    it was proven (RFC 8176), None: by a password. `use_up` is called after the other checks, and
+    returns False if the proof was good once and is used. Raises FormRefused for another player than
+    an app asks for, a suspended one, and one whose account has just changed.
     """
     only = find_only_player(leads_to)
     if only and only.id != user.id:

@@ -96,7 +96,10 @@ def with_proof(change: Callable) -> Callable:
 
 
 def ask_proof(player: User) -> None:
-    """Raise ProofMissing unless it is proven, or the page of a proof was sent with the password."""
+    """Raise ProofMissing, whose page asks, unless the player proved lately who presses.
+
+    If that page was sent, its password is checked and remembered; a wrong one raises it, too.
+    """
     try:
         if "password" not in request.form and not is_proven(player):
             raise FormRefused({}, 403)  # nothing is wrong yet, and nothing is counted

@@ -17,10 +17,10 @@ REMOVED_KEYS = ("used_invites",)  # folders of keys that an earlier version had
 
 
 def add_keys(layout: Layout) -> None:
-    """Write the entries of each key whose folder is missing, as a new version has more keys.
+    """Write the entries of each unique key or index whose folder is missing, as it is a new one.
 
     While they are written a file tells which keys those are, so that a start that was killed is
-    repeated by the next one. Raises OSError.
+    repeated by the next one. Folders of keys that are no more are deleted then. Raises OSError.
     """
     if not (_new_keys(layout) or os.path.exists(_marker(layout))):
         return

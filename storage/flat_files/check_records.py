@@ -55,7 +55,7 @@ class RecordCheck:
         self._next_id = 0  # of the next user; 0 if it is unknown
 
     def check_users(self) -> Problems:
-        """Check the users, the deleted ids, the entries of their keys, and their pictures."""
+        """Yield problems of users, deleted ids, the next id, entries and pictures."""
         walk, layout, deleted = self._walk, self._layout, self._layout.path("deleted")
         yield from self._check_records(USERS)
         locks_of = functools.partial(self._locks_of, USERS)

@@ -106,6 +106,7 @@ class KeyList:
         self._end += len(whole)
 
     def _change(self, changes: dict[str, bool]) -> None:
+        """Insert each key that is there, and remove the others. The caller holds the lock."""
         keys = self._keys
         for key, is_there in changes.items():
             place = bisect.bisect_left(keys, key)

@@ -30,6 +30,7 @@ class CodeTable(Codes):
             oldest = now_ms() - KEPT
             self._database.execute_unlogged("DELETE FROM codes WHERE issued < %s", [oldest])
         values = json.dumps(record_as_dict(record, stored=True), ensure_ascii=False)
+        # It may run twice, after a lost connection, and finds its own row then.
         self._database.execute_unlogged(
             "INSERT INTO codes (hash, record, issued) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
             [sha256(code), values, now_ms()],

@@ -281,7 +281,10 @@ class Database:
             self._give(link)
 
     def _run(self, query: str, args: Sequence) -> tuple[Link, Rows]:
-        """Run a statement on an idle connection, and on a new one if that was lost."""
+        """Run a statement; return its rows, and the connection, which the caller must `_give` back.
+
+        If an idle connection was lost, the statement runs on a new one: it may have run twice.
+        """
         self._watchdog.require_reading()
         for is_last in (False, True):
             link = self._take()

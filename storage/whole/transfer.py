@@ -103,7 +103,7 @@ def import_users(
     if not file.seekable():
         raise BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
-        number, largest_id = survey(file)
+        number, largest_id = find_last_line_and_largest_id(file)
         file.seek(0)
         lines = Steps(progress, number).each(_numbered_lines(file))
         reader = Reader(store, pictures, refused, wrap_hash=None if check else wrap_hash)
@@ -232,8 +232,11 @@ class Reader:
             self.refused(number, problem)
 
 
-def survey(file: BinaryIO) -> tuple[int, int]:
-    """Return the number of the last line and the largest id in a file, each 0 if there is none."""
+def find_last_line_and_largest_id(file: BinaryIO) -> tuple[int, int]:
+    """Return the number of the last line and the largest id in a file, each 0 if there is none.
+
+    What is wrong with a line is reported when it is read again.
+    """
     last = largest_id = 0
     for number, line in _numbered_lines(file):
         last = number

@@ -4,12 +4,10 @@ import base64
 import io
 import json
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import NamedTuple
 
+import fixtures
 import forms
 import pytest
 from forms import (
@@ -24,7 +22,6 @@ from forms import (
 )
 from PIL import Image
 
-from identity.http.limits import ATTEMPTS_PER_NAME
 from model.encoding import record_as_dict
 from model.errors import StorageFailed
 from model.records import (
@@ -43,22 +40,14 @@ from model.records import (
 from pages.account.export import EXPORTED, export_account
 from pages.account.profile import CHANGED_SINCE
 
-
-@pytest.fixture
-def app(make_app):
-    return make_app(SIGN_UP="open")
-
-
-@pytest.fixture
-def bobs_browser(open_browser, bob):
-    """A browser at another address, in which Bob is signed in."""
-    return signed_in(from_address(open_browser(), "192.0.2.100"), "Bob")
+bobs_browser = fixtures.bobs_browser
+app = fixtures.open_app
 
 
 # -- the account page -----------------------------------------------------------------------------
 
 
-def test_profile_is_saved_and_confirmed_once(store, adas_browser, ada):
+def test_profile_is_saved_and_confirmed_once_and_other_fields_are_ignored(store, adas_browser, ada):
     edit(store.users, ada.id, flairs=["none", "Champion"])
     answer = save(adas_browser, name="Ada L", bio="Hello", equippedFlair="Champion")
     assert (answer.status_code, answer.location) == (303, "/account")
@@ -66,6 +55,9 @@ def test_profile_is_saved_and_confirmed_once(store, adas_browser, ada):
     assert "Profile saved." not in adas_browser.get("/account").text
     user = store.users.read(ada.id)
     assert (user.name, user.bio, user.equipped_flair) == ("Ada L", "Hello", "Champion")
+    changes = {"mod_level": "2", "flairs": "Champion", "email": "x@example.org", "id": "9"}
+    assert save(adas_browser, **changes, play_ms="9", suspended="1").status_code == 303
+    assert store.users.read(ada.id) == user
 
 
 def test_bio_is_saved_as_typed(store, adas_browser, ada, subtests):
@@ -99,24 +91,6 @@ def test_profile_of_an_old_tab_does_not_overwrite_a_newer_one(store, adas_browse
             assert save(adas_browser, bio=f"old {elsewhere}", seen=again).status_code == 303
             # A second press of the same button, with the page that the first one had.
             assert save(adas_browser, bio=f"old {elsewhere}", seen=seen).status_code == 303
-
-
-def test_profile_form_ignores_other_and_omitted_fields(store, adas_browser, ada):
-    save(adas_browser, bio="Hello")
-    before = store.users.read(ada.id)
-    changes = {"mod_level": "2", "flairs": "Champion", "email": "x@example.org", "id": "9"}
-    assert save(adas_browser, **changes, play_ms="9", suspended="1").status_code == 303
-    assert store.users.read(ada.id) == before
-
-
-def test_rename_does_not_reset_the_password_rate_limit(adas_browser, ada):
-    def try_wrong_password() -> int:
-        form = {"email": "new@example.org", "current_password": "wrong"}
-        return adas_browser.post("/account/email", data=form).status_code
-
-    assert [try_wrong_password() for _ in range(ATTEMPTS_PER_NAME)] == [403] * ATTEMPTS_PER_NAME
-    assert save(adas_browser, name="Lovelace").status_code == 303
-    assert try_wrong_password() == 429
 
 
 def test_boxes_are_saved_also_when_no_box_is_sent(store, adas_browser, ada, subtests):
@@ -190,72 +164,6 @@ def test_upload_and_removal_replace_every_size(store, adas_browser, ada, anyone,
 # -- email ----------------------------------------------------------------------------------------
 
 
-def test_email_change_replaces_the_sign_in_email(store, adas_browser, open_browser, ada):
-    assert change_email(adas_browser, " Lovelace@example.org ").status_code == 303
-    assert store.users.read(ada.id).email == "Lovelace@example.org"
-    assert open_browser().sign_in("lovelace@example.org").status_code == 303
-    assert open_browser().sign_in("ada@example.org").status_code == 403
-
-
-DAY = 86_400  # seconds
-
-
-class Limit(NamedTuple):
-    """A limit of each player: a request that counts, and one that does not."""
-
-    send: Callable
-    most: int
-    window: int  # seconds; attempts in this window and the one before count
-    send_another: Callable
-
-
-def confirm(browser, number: int):
-    return change_email(browser, ("ADA", "ada")[number % 2] + "@example.org")
-
-
-def ask_for_an_email(browser, number: int):
-    return change_email(browser, f"a{number}@example.org")
-
-
-def rename(browser, number: int):
-    return save(browser, name=f"Ada {number % 5}")  # the old ones stay Ada's
-
-
-def change_bio(browser):
-    return save(browser, bio="Chess.")
-
-
-LIMITS = {
-    "confirmations": Limit(confirm, 20, 900, change_bio),
-    "email questions": Limit(
-        ask_for_an_email, 20, DAY, lambda browser: change_email(browser, "A19@example.org")
-    ),
-    "renames": Limit(rename, 10, 1800, change_bio),
-    "exports": Limit(lambda browser, number: browser.get("/account/export"), 10, 1800, change_bio),
-    "pictures": Limit(lambda browser, number: forms.upload(browser), 30, 900, change_bio),
-}
-
-
-@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-def test_rate_limit_per_player(adas_browser, bobs_browser, clock, monkeypatch, limit):
-    """At any address."""
-    picture = dict.fromkeys(PICTURE_SIZES, b"picture")
-    monkeypatch.setattr("images.pictures.make_picture", lambda content, kind: picture)
-    clock.shift(DAY - int(time.time()) % DAY)
-    for number in range(limit.most):
-        from_address(adas_browser, f"192.0.2.{number}")
-        assert limit.send(adas_browser, number).status_code < 400
-    refused = limit.send(adas_browser, limit.most)
-    assert refused.status_code == 429
-    assert 0 < int(refused.headers["Retry-After"]) <= 2 * limit.window
-    assert limit.send(bobs_browser, 100).status_code != 429
-    clock.shift(2 * limit.window - 1)
-    assert limit.send_another(adas_browser).status_code < 400
-    assert limit.send(adas_browser, limit.most).status_code == 429
-    clock.shift(1)
-    assert limit.send(adas_browser, limit.most).status_code < 400
-
-
 def test_email_question_rate_limit_per_address(open_browser, adas_browser, bobs_browser):
     """All players at an address share the limit with those who sign up there."""
     askers = [from_address(each, "192.0.2.1") for each in (adas_browser, bobs_browser)]
@@ -267,7 +175,9 @@ def test_email_question_rate_limit_per_address(open_browser, adas_browser, bobs_
     assert change_email(adas_browser, "free@example.org").status_code == 303
 
 
-def test_email_can_be_removed_and_added_again(store, adas_browser, open_browser, ada, app):
+def test_email_can_be_changed_removed_and_added_again(store, adas_browser, open_browser, ada, app):
+    """The sign-in takes the present one."""
+
     def save_email(email: str) -> tuple[str, str]:
         page = adas_browser.get(change_email(adas_browser, email).location)
         return store.users.read(ada.id).email, parse(page).select_one(".done").text
@@ -282,26 +192,10 @@ def test_email_can_be_removed_and_added_again(store, adas_browser, open_browser,
     page = change_email(adas_browser, "")
     assert (page.status_code, list(problems_of(page))) == (400, ["email"])
     assert store.users.read(ada.id).email == "ada@example.org"
-
-
-def test_removed_email_is_no_question(adas_browser, ada, clock):
-    """Twenty emails a day may be asked about."""
-    for number in range(20):
-        assert ask_for_an_email(adas_browser, number).status_code == 303
-    clock.shift(1800)  # the passwords count no longer
-    assert change_email(adas_browser, "").status_code == 303
-    assert ask_for_an_email(adas_browser, 20).status_code == 429
-
-
-def test_players_without_email_do_not_share_a_limit(store, adas_browser, bobs_browser, ada, bob):
-    """Wrong passwords count for each of a player's names. Without an email there is one less."""
-    from_address(bobs_browser, "127.0.0.1")
-    for user in (ada, bob):
-        store.users.change_email(user.id, "")
-    wrong = {"email": "new@example.org", "current_password": "wrong"}
-    answers = [adas_browser.post("/account/email", data=wrong) for _ in range(11)]
-    assert [each.status_code for each in answers] == [403] * ATTEMPTS_PER_NAME + [429]
-    assert change_email(bobs_browser, "bob@example.org").status_code == 303
+    assert change_email(adas_browser, " Lovelace@example.org ").status_code == 303
+    assert store.users.read(ada.id).email == "Lovelace@example.org"
+    assert open_browser().sign_in("lovelace@example.org").status_code == 303
+    assert open_browser().sign_in("ada@example.org").status_code == 403
 
 
 # -- export ---------------------------------------------------------------------------------------
@@ -403,9 +297,7 @@ def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada,
     assert "\\u" not in answer.text  # an escape takes up to three times the bytes
 
 
-def test_export_of_a_damaged_log_says_that_it_is_incomplete(
-    store, adas_browser, ada, faults, caplog
-):
+def test_export_of_a_damaged_log_says_so(store, adas_browser, ada, faults, caplog):
     store.audit.write("user reset bio", "command", user=ada.id)
     faults.damage_audit_log()
     exported = export(adas_browser)
@@ -512,7 +404,18 @@ def test_game_is_hidden_on_the_profile_and_shown_again(store, adas_browser, ada,
 # -- where the player is signed in ----------------------------------------------------------------
 
 
-def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, ada):
+def test_one_session_or_all_others_are_ended(store, adas_browser, open_browser, ada):
+    others = [signed_in(open_browser()) for _ in range(2)]
+    [first, *_] = store.users.read(ada.id).sessions
+    answer = adas_browser.post("/account/sign-out-others")
+    assert (answer.status_code, answer.location) == (303, "/account/security")
+    page = adas_browser.get(answer.location)
+    assert "The others are signed out." in page.text
+    assert [each["action"] for each in parse(page).select("main form")] == [
+        *("/account/password", "/account/email", "/account/passkeys", "/account/recovery-codes")
+    ]
+    assert [is_signed_in(each) for each in others] == [False, False]
+    assert [each.id for each in store.users.read(ada.id).sessions] == [first.id]
     browsers = [adas_browser, signed_in(open_browser()), signed_in(open_browser())]
     sessions = [each.id for each in store.users.read(ada.id).sessions]
     page = adas_browser.get("/account/security")
@@ -526,19 +429,6 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
         answer = adas_browser.post("/account/sessions/end", data={"session": ended})
         assert answer.status_code == 303
         assert [is_signed_in(each) for each in browsers] == left
-
-
-def test_signing_out_the_others_keeps_this_browser(store, adas_browser, open_browser, ada):
-    others = [signed_in(open_browser()) for _ in range(2)]
-    [first, *_] = store.users.read(ada.id).sessions
-    answer = adas_browser.post("/account/sign-out-others")
-    assert (answer.status_code, answer.location) == (303, "/account/security")
-    page = adas_browser.get(answer.location)
-    assert "The others are signed out." in page.text
-    forms = [each["action"].rpartition("/")[2] for each in parse(page).select("main form")]
-    assert forms == ["password", "email", "passkeys", "recovery-codes"]
-    assert [is_signed_in(each) for each in others] == [False, False]
-    assert [each.id for each in store.users.read(ada.id).sessions] == [first.id]
 
 
 def uses(browser) -> list[str]:
@@ -564,9 +454,7 @@ def test_sessions_are_shown_with_last_use_and_network(
     assert uses(adas_browser)[0] == "Last used in the last hour, from 198.51.100.7"
 
 
-def test_use_is_kept_once_an_hour_by_pages_and_heartbeats(
-    store, adas_browser, ada, program, clock, subtests
-):
+def test_session_use_is_kept_once_an_hour(store, adas_browser, ada, program, clock, subtests):
     token = program.token_for(adas_browser.allow(program))
     calls = {
         "whois": lambda: program.whois(token),
@@ -649,15 +537,3 @@ def test_each_page_has_the_tabs_and_shows_its_own_problems(adas_browser, ada, bo
             tabs = parse(page).select("nav.tabs a")
             assert [each["href"] for each in tabs] == paths
             assert [each["href"] for each in tabs if each.get("aria-current") == "page"] == [path]
-
-
-def test_signed_out_request_redirects_to_sign_in(app, browser):
-    rules = [each for each in app.url_map.iter_rules() if "POST" in each.methods]
-    forms = {each.rule for each in rules if each.endpoint.startswith(("account.", "security."))}
-    assert len(forms) == 10
-    answers = {path: (browser.post(path), "/account") for path in forms}
-    pages = ("/account/security", "/account/apps", "/account/data", "/account/export")
-    answers |= {path: (browser.get(path), path) for path in pages}
-    for path, (answer, next_path) in answers.items():
-        assert answer.status_code == 303, path
-        assert answer.location.startswith(f"/sign-in?next={next_path}"), path

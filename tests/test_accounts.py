@@ -434,7 +434,7 @@ def test_removing_a_generated_picture_is_a_no_op(storage, ada, authority_of):
 # -- players ------------------------------------------------------------------------------------
 
 
-def test_administrators_suspension_binds_moderators(
+def test_suspension_binds_moderators(
     storage, add_player, ada, admin, moderator, authority_of, subtests
 ):
     """Of an administrator: by one, by the command, or by somebody who is gone or unknown."""
@@ -487,9 +487,7 @@ def test_moderators_share_suspensions(
     assert storage.users.read(ada.id).suspension.by == moderator.id
 
 
-def test_administrator_who_suspends_first_is_obeyed(
-    storage, ada, admin, moderator, authority_of, before_lock
-):
+def test_administrators_suspension_wins(storage, ada, admin, moderator, authority_of, before_lock):
     def overrule() -> None:
         accounts.suspend(authority_of(admin), ada.id)
 

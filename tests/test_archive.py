@@ -202,7 +202,7 @@ DAMAGE: dict[str, bytes | dict] = {  # the content of Bob's record, or fields of
 }
 
 
-def test_damaged_player_is_reported_and_left_out(site, back_up_and_restore, subtests):
+def test_damaged_or_unreadable_record_is_reported_and_left_out(site, back_up_and_restore, subtests):
     record = site.data / "users/2.json"
     good = json.loads(record.read_bytes())
     for name, damage in DAMAGE.items():
@@ -212,6 +212,14 @@ def test_damaged_player_is_reported_and_left_out(site, back_up_and_restore, subt
             [reported], restored = back_up_and_restore()
             assert reported.startswith("users/2.json is damaged")
             assert restored.open().users.ids() == [ADA, DORA]
+    (client,) = (site.data / "clients").iterdir()
+    records = (site.data / "users/2.json", client)
+    for make in (lambda path: path.write_text("{"), lambda path: path.symlink_to("x"), Path.mkdir):
+        for record in records:
+            record.unlink()
+            make(record)
+        users, clients = sorted(back_up_and_restore()[0], key=lambda line: client.name in line)
+        assert "users/2.json" in users and client.name in clients
 
 
 def test_address_that_breaks_the_rule_is_restored_as_not_confirmed(site, empty, path):
@@ -228,17 +236,6 @@ def test_address_that_breaks_the_rule_is_restored_as_not_confirmed(site, empty, 
     users = empty.open().users
     assert [users.read(n).email_verified for n in (70, 71, 72)] == [False, False, True]
     assert users.find_by_login("A@[").id == 70
-
-
-def test_unreadable_record_is_reported_and_left_out(site, back_up_and_restore):
-    (client,) = (site.data / "clients").iterdir()
-    records = (site.data / "users/2.json", client)
-    for make in (lambda path: path.write_text("{"), lambda path: path.symlink_to("x"), Path.mkdir):
-        for record in records:
-            record.unlink()
-            make(record)
-        users, clients = sorted(back_up_and_restore()[0], key=lambda line: client.name in line)
-        assert "users/2.json" in users and client.name in clients
 
 
 @pytest.mark.parametrize("damage", ["missing", "a folder", "too large"])
@@ -289,16 +286,13 @@ def test_lost_picture_is_restored_as_generated(site, back_up_and_restore, subtes
             assert drawn == generate_picture(user_id)["small"]
 
 
-def test_leftovers_of_a_kill_are_not_archived(site, back_up_and_restore):
+def test_leftovers_of_a_kill_and_refused_audit_lines_are_not_archived(site, back_up_and_restore):
     """Temporary files, and the mark of a deletion whose record is there."""
     for name in ("users/.7.json.0123abcd", "clients/.x.0123abcd", "deleted/2"):
         (site.data / name).write_text("")
     reported, restored = back_up_and_restore()
     assert reported == []
     assert read_archived(restored.open()) == read_archived(site.open())
-
-
-def test_audit_lines_that_a_restore_refuses_are_left_out(site, back_up_and_restore):
     before = site.acts()
     with open(site.data / "audit.log", "ab") as log:
         log.write(b'{"time": 1, "act": "\x1b[2J", "by": 1}\n')
@@ -592,6 +586,11 @@ def test_backup_and_restore_commands_print_counts(site, tmp_path):
     restored = installation.output("restore", "a.tar.gz", **unused)
     assert restored == "3 players restored from a.tar.gz\n"
     assert installation.output("check", **unused) == "Nothing is wrong.\n"
+    (site.data / "users/2.json").write_text("{")
+    done = installation.run("backup", "b.tar.gz", status=1)
+    first, second = done.stdout.splitlines()
+    assert first.startswith("users/2.json is damaged: ") and second == "2 players in b.tar.gz"
+    assert done.stderr.startswith("Error: something is left out: ")
 
 
 @pytest.mark.live
@@ -630,11 +629,3 @@ def test_terminal_is_no_archive(site, subtests):
     os.close(terminal)
     with open(controller, "rb", buffering=0) as printed, contextlib.suppress(OSError):
         assert printed.read(1) == b""  # a terminal without a program raises EIO
-
-
-def test_incomplete_backup_prints_omissions(site):
-    (site.data / "users/2.json").write_text("{")
-    done = Installation(site.folder).run("backup", "a.tar.gz", status=1)
-    first, second = done.stdout.splitlines()
-    assert first.startswith("users/2.json is damaged: ") and second == "2 players in a.tar.gz"
-    assert done.stderr.startswith("Error: something is left out: ")

@@ -36,9 +36,7 @@ def is_error_page(answer) -> bool:
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_unknown_client_or_redirect_uri_shows_an_error_page(
-    store, browser, ada, program, register, signed_in
-):
+def test_unknown_client_or_uri_is_an_error_page(store, browser, ada, program, register, signed_in):
     """RFC 9700 4.11.2. The same for a client that is disabled."""
     disabled = register("https://off.example/")
     edit(store.clients, disabled.id, disabled=True)
@@ -67,9 +65,7 @@ def test_damaged_redirect_uri_shows_an_error_page(adas_browser, open_browser, pr
             assert sign_in_page.status_code in (200, 303)
 
 
-def test_tester_redirect_uri_is_for_managers_only(
-    store, adas_browser, ada, bob, open_browser, register
-):
+def test_tester_uri_is_for_managers_only(store, adas_browser, ada, bob, open_browser, register):
     """The player is asked each time, also after a consent."""
     program = register(CALLBACK, owner_id=ada.id)
     program.redirect_uri = f"http://localhost/developer/{program.id}/try/callback"
@@ -96,36 +92,6 @@ def test_redirect_uri_is_optional_if_one_is_registered(adas_browser, register):
         assert is_error_page(adas_browser.get(two.link(redirect_uri=sent)))
 
 
-OTHER_URIS = [
-    # shorter or longer
-    *(CALLBACK + "/", CALLBACK + "?", CALLBACK + "?x=1", CALLBACK + "#", CALLBACK + "#x"),
-    *(CALLBACK[:-1], CALLBACK + "x", CALLBACK + "/../callback", CALLBACK + " ", " " + CALLBACK),
-    *(CALLBACK + "/%2e%2e/callback", CALLBACK + "/.%2E/callback", CALLBACK + "/..;/callback"),
-    *(CALLBACK + "\n", CALLBACK + "\0", CALLBACK + "\t", CALLBACK + "%00", CALLBACK + ";x"),
-    # equal after URL normalization
-    *("HTTPS://space.example/callback", "https://SPACE.example/callback"),
-    *("https://space.example:443/callback", "https://space.example/%63allback"),
-    *("https://space.example/./callback", "https://space.example//callback"),
-    *("https://space%2Eexample/callback", "https://space.example./callback"),
-    # another resource
-    *("https://space.example/CALLBACK", "https://space.example:8443/callback"),
-    *("http://space.example/callback", "https://sub.space.example/callback"),
-    *("https://space.example.evil.example/callback", "https://evilspace.example/callback"),
-    *("https://space.example@evil.example/callback", "https://ada@space.example/callback"),
-    *("https://evil.example\\@space.example/callback", "https://evil.example#@space.example/"),
-    *("https://space.example\\.evil.example/callback", "//space.example/callback"),
-    *("/callback", "callback", "javascript:alert(1)", "data:text/html,x", "\\\\space.example/"),
-    *("https://space。example/callback", "https://spаce.example/callback"),  # a Cyrillic а
-]
-
-
-def test_redirect_uri_must_match_exactly(adas_browser, register):
-    """RFC 9700 4.1.3."""
-    link = register(CALLBACK).link
-    for each in OTHER_URIS:
-        assert is_error_page(adas_browser.get(link(redirect_uri=each))), each
-
-
 def test_loopback_redirect_uri_may_have_any_port(adas_browser, register):
     for registered, received in (
         ("http://127.0.0.1/cb", "http://127.0.0.1:50123/cb"),
@@ -141,29 +107,16 @@ def test_loopback_redirect_uri_may_have_any_port(adas_browser, register):
         assert location.startswith(received + ("&code=" if "?" in received else "?code="))
 
 
-OTHER_LOOPBACK_URIS = {  # by the registered URI
-    "http://127.0.0.1/cb": [
-        *("http://127.0.0.1:65536/cb", "http://127.0.0.1:/cb", "http://127.0.0.1:80:80/cb"),
-        *("http://127.0.0.1:x/cb", "http://127.0.0.1:3000/other", "http://127.0.0.1:3000/cb?x=1"),
-        *("http://127.0.0.1:3000/cb#x", "http://127.0.0.1:80@evil.example/cb"),
-        *("http://127.0.0.1:80\\@evil.example/cb", "http://127.0.0.1.evil.example/cb"),
-        *("http://127.0.0.1:3000.evil.example/cb", "https://127.0.0.1:3000/cb"),
-        *("http://localhost:3000/cb", "http://[::1]:3000/cb", "http://127.0.0.2:3000/cb"),
-        "http://127.1:3000/cb",
-    ],
-    "http://127.0.0.1": ["http://127.0.0.1:3000@evil.example"],
-    "http://localhost/cb": ["http://localhost:3000/cb"],
-    "http://127.0.0.2/cb": ["http://127.0.0.2:3000/cb"],
-    "https://space.example/cb": ["https://space.example:3000/cb"],
-}
-
-
-def test_only_the_port_of_a_loopback_redirect_uri_may_differ(adas_browser, register):
-    """RFC 9700 4.1.3."""
-    for registered, others in OTHER_LOOPBACK_URIS.items():
-        link = register(registered).link
-        for each in others:
-            assert is_error_page(adas_browser.get(link(redirect_uri=each))), each
+def test_redirect_uri_must_match_but_for_the_port_of_a_loopback_address(adas_browser, register):
+    """RFC 9700 4.1.3. test_storage_rules.py has many more."""
+    link = register(CALLBACK, "http://127.0.0.1/cb").link
+    for uri in (
+        *(f"{CALLBACK}{end}" for end in ("/", "?", "#", "x", "\n", "\0", "/../callback")),
+        *("HTTPS://space.example/callback", "https://space.example:443/callback", "/callback"),
+        *("https://space.example\\.evil.example/callback", "https://spаce.example/callback"),
+        *("http://127.0.0.1:80@evil.example/cb", "http://localhost:3000/cb", "http://127.1/cb"),
+    ):
+        assert is_error_page(adas_browser.get(link(redirect_uri=uri))), uri
 
 
 def test_only_managers_see_redirect_uris_of_an_error(store, browser, ada, bob, register):
@@ -319,20 +272,8 @@ def test_consent_page_names_client_owner_and_redirect_host(adas_browser, bob, re
     assert "ada@example.org" in page_text(adas_browser.get(program.link(scope="email")))
 
 
-def test_client_without_its_owner_is_not_official(adas_browser, bob, register, faults):
-    program = register(CALLBACK, owner_id=bob.id)
-    faults.damage_user(bob.id)
-    damaged = f"Registered by a player whose record is damaged, player id {bob.id}."
-    assert damaged in page_text(adas_browser.get(program.link()))
-    faults.remove_user(bob.id)
-    left = f"Registered by a player who left, player id {bob.id}."
-    assert left in page_text(adas_browser.get(program.link()))
-    administrators = "Registered by the administrators of Identity Server"
-    assert administrators in page_text(adas_browser.get(register(CALLBACK).link()))
-
-
-def test_no_name_imitates_who_registered_a_client(adas_browser, store, bob, register):
-    """The id, and a link to the profile, are the server's own words."""
+def test_page_says_who_registered_a_client(adas_browser, store, bob, register, faults):
+    """No name imitates them: they have the id, and a link to the profile."""
     program = register(CALLBACK, owner_id=bob.id)
     link = f'<a href="/users/{bob.id}" target="_blank" rel="noopener"><bdi class="name">'
     for name in ("the people of this site", "a player who left", "player Ada id 1"):
@@ -340,6 +281,15 @@ def test_no_name_imitates_who_registered_a_client(adas_browser, store, bob, regi
         page = adas_browser.get(program.link())
         assert f"Registered by the player {name} , player id {bob.id}." in page_text(page)
         assert f"{link}{name}<" in page.text
+    for lose, who in (
+        (faults.damage_user, "whose record is damaged"),
+        (faults.remove_user, "who left"),
+    ):
+        lose(bob.id)
+        words = f"Registered by a player {who}, player id {bob.id}."
+        assert words in page_text(adas_browser.get(program.link()))
+    administrators = "Registered by the administrators of Identity Server"
+    assert administrators in page_text(adas_browser.get(register(CALLBACK).link()))
 
 
 def test_client_name_is_escaped(adas_browser, register):
@@ -375,7 +325,8 @@ def test_consent_is_per_player_and_client(adas_browser, open_browser, bob, progr
     assert signed_in(open_browser(), "Bob").get(program.link()).status_code == 200
 
 
-def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada):
+def test_new_scope_or_known_prompt_needs_consent_again(store, adas_browser, program, ada):
+    """Others are ignored; an answer to `none` would redirect a player who pressed nothing."""
     narrow_page = adas_browser.get(program.link())
     adas_browser.allow(program)
     page = adas_browser.get(program.link(scope="email"))
@@ -389,10 +340,6 @@ def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada)
     token = program.token_for(program.read_callback(adas_browser.decide(narrow_page))["code"])
     assert "email" not in program.whois(token).json
     assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
-
-
-def test_known_prompt_asks_also_after_consent(adas_browser, program):
-    """Others are ignored; an answer to `none` would redirect a player who pressed nothing."""
     adas_browser.allow(program)
     for prompt in ("consent", "login", "select_account", "none x login"):
         assert "Use another account" in adas_browser.get(program.link(prompt=prompt)).text
@@ -428,16 +375,18 @@ def test_denial_is_not_remembered_and_writes_nothing(page, adas_browser, program
     assert adas_browser.get(program.link()).status_code == 200
 
 
-def test_consent_page_of_another_session_is_400(page, open_browser, check_refused):
+def test_forged_or_incomplete_decision_is_400(page, adas_browser, open_browser, check_refused):
+    """The page of another session, a changed request, and no decision or an unknown one."""
     other_browser = signed_in(open_browser())
     check_refused(other_browser.decide(page))
-
-
-def test_forged_consent_request_is_400(page, adas_browser, check_refused):
     signed = hidden_field(page, "request")
     for forged in ("", "x", signed[1:], signed[:-1], signed.swapcase()):
         form = {"request": forged, "decision": "allow"}
         check_refused(adas_browser.post("/oauth/authorize", data=form))
+    for decision in ("", "Allow", "yes", "allow ", "cancel"):
+        check_refused(adas_browser.decide(page, decision))
+    for address in ("/oauth/authorize", "/oauth/authorize?decision=allow"):
+        check_refused(adas_browser.post(address, data={"request": signed}))
 
 
 def test_consent_page_after_ten_minutes_is_400(clock, page, adas_browser, program, check_refused):
@@ -507,14 +456,6 @@ def test_parameters_beside_the_signed_request_are_ignored(adas_browser, page, pr
     assert "email" not in program.whois(program.token_for(answer["code"])).json
 
 
-def test_missing_or_unknown_decision_is_400(page, adas_browser, check_refused):
-    for decision in ("", "Allow", "yes", "allow ", "cancel"):
-        check_refused(adas_browser.decide(page, decision))
-    form = {"request": hidden_field(page, "request")}
-    for address in ("/oauth/authorize", "/oauth/authorize?decision=allow"):
-        check_refused(adas_browser.post(address, data=form))
-
-
 def test_consent_after_suspension_or_sign_out_is_403(store, page, ada, adas_browser, check_refused):
     edit(store.users, ada.id, suspension=Suspension("command"))
     check_refused(adas_browser.decide(page), 403)
@@ -524,9 +465,7 @@ def test_consent_after_suspension_or_sign_out_is_403(store, page, ada, adas_brow
 
 
 @pytest.mark.parametrize("change", ["redirect URI withdrawn", "disabled", "deleted"])
-def test_client_changed_after_the_consent_page_gets_no_code(
-    store, page, adas_browser, program, change, check_refused
-):
+def test_changed_client_gets_no_code(store, page, adas_browser, program, change, check_refused):
     if change == "deleted":
         store.clients.delete(program.id)
     else:
@@ -540,7 +479,7 @@ def test_client_changed_after_the_consent_page_gets_no_code(
 # -- the code and the redirect --------------------------------------------------------------------
 
 
-def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program):
+def test_callback_is_303_and_keeps_the_redirect_uri(adas_browser, program, register):
     """Auth.js refuses `iss` unless it was told the issuer; identity.js names the response mode."""
     page = adas_browser.get(program.link())
     error = {"error", "error_description"}
@@ -556,9 +495,6 @@ def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program
         assert (answer.status_code, answer.headers["Cache-Control"]) == (303, "no-store")
     answer = program.read_callback(adas_browser.get(program.link(response_mode="query")))
     assert answer["iss"] == "http://localhost"
-
-
-def test_callback_keeps_the_spelling_of_the_redirect_uri(adas_browser, register):
     for uri in (
         *("https://a.example/cb?x=1&y=%20+b", "https://a.example/cb?code=mine"),
         *("https://a.example", "https://a.example:/", "https://a.example/%E2%9C%93"),
@@ -609,21 +545,6 @@ def test_unregistered_uri_is_not_in_the_csp(browser, program):
             browser.sign_in(password="wrong", next=next_address),
         ):
             assert form_action(answer) == "'self'", next_address
-
-
-def test_a_player_gets_sixty_codes_a_minute(clock, adas_browser, bob, open_browser, page, program):
-    """Each code is a file: without a limit one member could use up the disk's inodes."""
-    bobs_browser = signed_in(open_browser(), "Bob")
-    for browser in (adas_browser, bobs_browser):
-        browser.allow(program)
-    for _ in range(59):
-        adas_browser.allow(program)
-    for answer in (adas_browser.get(program.link()), adas_browser.decide(page)):
-        assert (answer.status_code, answer.location) == (429, None)
-        assert 0 < int(answer.headers["Retry-After"]) <= 120
-    assert bobs_browser.allow(program)
-    clock.shift(120)
-    assert adas_browser.allow(program)
 
 
 def test_head_request_creates_no_code(adas_browser, program, faults):

@@ -54,9 +54,12 @@ def test_load_counts_whole_responses_and_failures(answering, pieces, failures):
     assert (result.responses, result.failures) == (3, Counter(failures))
 
 
-def test_percentiles_of_known_latencies():
+def test_percentiles_of_known_latencies_and_one_sign_in_in_a_hundred_requests():
     assert percentiles(range(1000, -1, -1)) == (500, 990, 999)
     assert percentiles([7, 7]) == (7, 7, 7)
+    mixed = mix(lambda count: [b"call"] * count, lambda count: [b"sign-in"] * count, 1000)
+    assert Counter(mixed) == {b"call": 990, b"sign-in": 10}
+    assert all(isinstance(each, Apart) == (each == b"sign-in") for each in mixed)
 
 
 def test_load_counts_sign_ins_apart(answering):
@@ -65,12 +68,6 @@ def test_load_counts_sign_ins_apart(answering):
     result = Load(refuses, [GET, Apart(GET), GET], seconds=60, connections=1).run()
     assert (result.responses, result.failures) == (2, Counter({"HTTP/1.1 503 Busy": 2}))
     assert [status for status, _ in result.apart] == ["HTTP/1.1 503 Busy"]
-
-
-def test_one_request_in_a_hundred_is_a_sign_in():
-    mixed = mix(lambda count: [b"call"] * count, lambda count: [b"sign-in"] * count, 1000)
-    assert Counter(mixed) == {b"call": 990, b"sign-in": 10}
-    assert all(isinstance(each, Apart) == (each == b"sign-in") for each in mixed)
 
 
 def test_tail_pools_the_rounds_and_reports_unexpected_statuses():

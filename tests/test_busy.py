@@ -3,6 +3,7 @@
 import io
 import threading
 
+import fixtures
 import forms
 import pytest
 from forms import PASSWORD, change_email, from_address, problems_of, sign_up, upload
@@ -16,6 +17,8 @@ from images import pictures
 
 BUSY = "Too many people are doing this right now. Try again in a moment."
 NOT_SAVED = "Nothing was saved. Try again in a moment."
+app = fixtures.open_app
+bobs_browser = fixtures.bobs_browser
 
 
 def remove_places(monkeypatch) -> None:
@@ -36,17 +39,6 @@ def set_by_link(browser):
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
     monkeypatch.setattr(limits, "TURN_TIMEOUT", 0)
-
-
-@pytest.fixture
-def app(make_app):
-    return make_app(SIGN_UP="open")
-
-
-@pytest.fixture
-def bobs_browser(open_browser, bob):
-    """A browser at another address, in which Bob is signed in."""
-    return forms.signed_in(from_address(open_browser(), "192.0.2.1"), "Bob")
 
 
 # The id of each form's error at the concurrency limit, and of its error after a failed write
@@ -118,21 +110,19 @@ def test_player_and_address_have_one_place_at_a_time(adas_browser, bobs_browser,
         assert from_address(bobs_browser, "192.0.2.2").sign_in("Bob").status_code == 303
 
 
-def test_guest_who_types_a_name_does_not_hold_its_place(adas_browser, open_browser, ada):
+def test_link_and_rehash_hold_the_place_of_the_player_but_a_typed_name_does_not(
+    store, adas_browser, open_browser, browser, ada
+):
+    guest = open_browser()
     with limits.password_limit.place({"player 1": 1}):
-        assert open_browser().sign_in().status_code == 303
-    with limits.password_limit.place({"192.0.2.1": 1}):
-        assert from_address(open_browser(), "192.0.2.1").sign_in().status_code == 503
-        assert change_email(adas_browser).status_code == 303
-
-
-def test_link_and_rehash_hold_the_place_of_the_player(store, browser, ada):
-    with limits.password_limit.place({"player 1": 1}):
+        assert guest.sign_in().status_code == 303
         assert set_by_link(browser).status_code == 503
         legacy = generate_password_hash(PASSWORD, "pbkdf2:sha256:2")
         forms.edit(store.users, ada.id, password_hash=legacy)
-        assert browser.sign_in().status_code == 503
-    assert browser.sign_in().status_code == 303
+        assert open_browser().sign_in().status_code == 503
+    with limits.password_limit.place({"192.0.2.1": 1}):
+        assert from_address(open_browser(), "192.0.2.1").sign_in().status_code == 503
+        assert forms.change_email(adas_browser).status_code == 303
 
 
 def test_ipv6_48_bit_network_holds_two_places(open_browser, ada, monkeypatch):

@@ -198,16 +198,22 @@ def test_unwritable_output_is_reported_in_one_line(installation, subtests):
             assert done.stderr == "Error: the disk refused: No space left on device\n"
 
 
-def test_unknown_or_invalid_setting_is_refused_by_name(installation):
+def test_invalid_setting_or_port_in_use_is_refused_in_one_line(installation):
     for command in ("settings", "user list", "client list", "serve"):
         for name, value in (
             ("IDENTITY_SITENAME", "Games"),
             ("IDENTITY_BASE_URL", "id.example.org"),
         ):
             assert name in installation.refusal(*command.split(), **{name: value})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refusal = installation.refusal("serve", "--bind", address)
+    assert refusal == (
+        f"cannot listen at {address} (Address already in use): choose another with --bind"
+    )
 
 
-def test_settings_prints_each_value_and_its_source(installation):
+def test_settings_prints_each_value_and_its_source_and_what_is_no_address(installation):
     lines = installation.output("settings", IDENTITY_SITE_NAME="Ada's games").splitlines()
     assert "IDENTITY_SITE_NAME=Ada's games  (environment)" in lines
     assert "IDENTITY_SIGN_UP=invite  (default)" in lines
@@ -215,9 +221,6 @@ def test_settings_prints_each_value_and_its_source(installation):
     for name, setting in SETTINGS.items():
         at = next(n for n, line in enumerate(lines) if line.startswith(f"IDENTITY_{name}="))
         assert lines[at + 1].strip() == setting.help
-
-
-def test_settings_names_what_a_proxy_told_in_place_of_an_address(installation):
     note_unreadable(installation.open(), "'unknown'")
     words = "X-Forwarded-For had no address but 'unknown' ("
     assert words in installation.output("settings", IDENTITY_PROXIES="1")
@@ -228,6 +231,7 @@ def test_settings_names_what_a_proxy_told_in_place_of_an_address(installation):
 
 
 def test_user_add_show_and_list_print_the_same_record(empty):
+    """And the password from stdin is stored as a hash."""
     added = empty.add_user("ada", "--mod-level", "2")
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
@@ -237,10 +241,6 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert empty.record("user", "show", "ADA") == added | more
     assert empty.record("user", "show", "Ada@Example.org") == added | more
     assert empty.record("user", "list") == [added]
-
-
-def test_password_from_stdin_is_stored_as_a_hash(empty):
-    empty.add_user("ada")
     assert check_password_hash(empty.open().users.read(1).password_hash, PASSWORD)
     assert PASSWORD not in empty.faults.stored_text()
 
@@ -293,15 +293,6 @@ def test_user_set_changes_only_the_given_fields(installation):
     installation.refusal("user", "show", "carla")
 
 
-def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
-    ada, bob = empty.add_user("ada"), empty.add_user("bob")
-    empty.faults.damage_user(bob["id"])
-    done = empty.run("user", "list", "--json", status=1)
-    assert json.loads(done.stdout) == [ada]
-    assert done.stderr.count("\n") == 1
-    assert f"{empty.faults.user_place(bob['id'])} is damaged" in done.stderr
-
-
 # -- client -------------------------------------------------------------------------------------
 
 
@@ -338,6 +329,8 @@ def test_public_client_has_no_secret_and_stays_public(installation):
     refusal = installation.refusal("client", "new-secret", added["client_id"])
     assert refusal == "client_secret: A public app has no secret."
     assert installation.record("client", "show", added["client_id"]) == added
+    done = installation.run("client", "add", "Go", *options, "--require-pkce", status=2)
+    assert "A --public client always needs PKCE: leave --require-pkce out." in done.stderr
 
 
 def test_public_client_for_devices_needs_no_redirect_uri(installation):
@@ -489,14 +482,14 @@ def test_proxy_headers_are_trusted_only_by_the_setting(server):
     assert server.get("/", **{"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}) == 200
 
 
-def test_serve_prints_an_address_that_can_be_opened(empty):
-    printed = empty.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")
-    assert printed.startswith("Site is at http://127.0.0.1:")
+def test_serve_prints_the_base_url_or_an_address_that_can_be_opened(empty):
     variables = {"IDENTITY_BASE_URL": "https://id.example.org", "IDENTITY_SITE_NAME": "Ada's"}
     printed = empty.output("serve", "--bind", "127.0.0.1:0", "--workers", "3", **variables)
     assert printed.startswith("Ada's is at https://id.example.org/\n")
     assert {"gunicorn", "--workers=3", "--threads=12"} <= set(empty.served)
     assert "IDENTITY" not in shlex.join(empty.served)
+    printed = empty.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")
+    assert printed.startswith("Site is at http://127.0.0.1:")
 
 
 def test_number_of_workers_is_that_of_the_usable_cores(empty, tmp_path, monkeypatch, subtests):
@@ -522,18 +515,6 @@ def test_number_of_workers_is_that_of_the_usable_cores(empty, tmp_path, monkeypa
     assert usable_cores(str(tmp_path), str(tmp_path / "missing")) == 8
 
 
-def test_address_of_serve_is_printed_or_refused_in_one_line(installation):
-    printed = installation.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")
-    assert printed.startswith("Site is at http://127.0.0.1:")
-    refusal = installation.refusal("serve", IDENTITY_BASE_URL="id.example.org")
-    assert refusal.startswith("IDENTITY_BASE_URL ")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        refusal = installation.refusal("serve", "--bind", address)
-    reason = f"cannot listen at {address} (Address already in use)"
-    assert refusal == f"{reason}: choose another with --bind"
-
-
 # -- the address in links -----------------------------------------------------------------------
 
 DEFAULT, SERVER = "http://127.0.0.1:8000", "http://127.0.0.1:9001"
@@ -551,7 +532,7 @@ def running_at(installation: Installation, base_url: str) -> contextlib.Abstract
     return kept_address({"DATA_DIR": str(installation.data), "BASE_URL": base_url})
 
 
-def test_address_of_printed_links(installation):
+def test_address_of_the_running_server_is_in_links_and_no_games(installation):
     setting = {"IDENTITY_BASE_URL": "https://id.example.org"}
     with running_at(installation, SERVER):
         assert base_urls(installation) == {SERVER}
@@ -561,9 +542,6 @@ def test_address_of_printed_links(installation):
     assert base_urls(installation, "No running server was found") == {DEFAULT}
     assert base_urls(installation, **setting) == {"https://id.example.org"}
     assert installation.run("invite", "--json").stdout.startswith("[")
-
-
-def test_game_on_the_running_servers_address_is_refused(installation):
     game = ("client", "add", "Chess", "--game-url", f"{SERVER}/chess")
     with running_at(installation, SERVER):
         assert "this site's own" in installation.refusal(*game)

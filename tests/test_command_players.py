@@ -84,9 +84,6 @@ def test_sign_in_link_sets_a_new_password(installation, store, ada, browser):
     assert browser.post("/recover/password", data=form).status_code == 303
     assert browser.post("/recover/password", data=form).status_code == 403
     assert store.users.read(ada.id).password_hash
-
-
-def test_sign_in_link_of_a_suspended_player_comes_with_a_note(installation, store, ada):
     edit(store.users, ada.id, suspension=Suspension(2, 1))
     done = installation.run("user", "sign-in-link", "ada", "--json", **BASE_URL)
     assert json.loads(done.stdout)["id"] == ada.id
@@ -165,17 +162,20 @@ def test_player_is_deleted_after_confirmation_only(installation, store, ada):
     assert store.users.ids() == []
 
 
-def test_flair_list_counts_players_without_damaged_ones(installation, store, ada, faults):
+def test_lists_name_a_damaged_player_and_count_the_others(installation, store, ada, faults):
     bob = store.users.register("Bob", "bob@example.org", "")
     counts = [{"flair": "Old hand", "players": 1}, {"flair": "none", "players": 2}]
     assert installation.record("flair", "list") == counts
     lines = [line.rsplit(maxsplit=1) for line in installation.output("flair", "list").splitlines()]
     assert lines == [["flair", "players"], ["Old hand", "1"], ["none", "2"]]
     faults.damage_user(bob.id)
-    done = installation.run("flair", "list", "--json", status=1)
-    assert json.loads(done.stdout) == [counts[0], {"flair": "none", "players": 1}]
-    assert f"{faults.user_place(bob.id)} is damaged" in done.stderr
-    assert done.stderr.count("\n") == 1
+    for noun in ("flair", "user"):
+        done = installation.run(noun, "list", "--json", status=1)
+        printed = json.loads(done.stdout)
+        counted = [counts[0], {"flair": "none", "players": 1}]
+        assert printed == counted if noun == "flair" else [each["id"] for each in printed] == [1]
+        assert f"{faults.user_place(bob.id)} is damaged" in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_audit_prints_text_or_json(installation, store, ada):
@@ -222,10 +222,10 @@ def test_control_characters_are_printed_as_escapes(installation, store, subtests
     printed = installation.output("user", "show", user.email, "--json")
     assert json.loads(printed)["bio"] == HOSTILE
     assert printed.replace("\n", "").isprintable() and printed.isascii()
-    bio = "Zoë\n\t👨\u200d👩 می\u200cخواهم"
-    store.users.insert(User(8, "Zoë", "zoe@example.org", "", bio=bio))
+    text_of_people = ("Zoë", "👨\u200d👩 می\u200cخواهم")
+    store.users.insert(User(8, "Zoë", "zoe@example.org", "", bio="\n\t".join(text_of_people)))
     shown = installation.output("user", "show", "zoe@example.org")
-    assert all(each in shown for each in ("Zoë", "👨\u200d👩 می\u200cخواهم"))
+    assert all(each in shown for each in text_of_people)
 
 
 def test_commands_print_through_one_function():

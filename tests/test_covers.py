@@ -8,11 +8,12 @@ import random
 import re
 from collections.abc import Callable, Iterator
 
+import fixtures
 import pytest
 from backends import FLAT_FILES
 from conftest import begin_window, on_each_backend
 from contract.base import together
-from forms import RED, edit, parse, problems_of, signed_in
+from forms import RED, edit, parse, problems_of
 from forms import upload as upload_picture
 from PIL import Image
 from test_pictures import decode
@@ -32,6 +33,7 @@ from storage.whole.archive import backup, restore
 APP_ID = "5ea1ab1e" * 3
 OLD, NEW, OTHER = (dict.fromkeys(COVER_SIZES, text) for text in (b"old", b"new", b"other"))
 LASTING = "public, max-age=86400, immutable"
+app = fixtures.members_app
 
 
 def draw(client_id: str, name: str) -> View:
@@ -43,9 +45,12 @@ def draw(client_id: str, name: str) -> View:
 # -- generated covers ------------------------------------------------------------------------------
 
 
-def test_generated_covers_of_3000_ids_differ():
+def test_generated_covers_differ_by_id_and_are_the_same_on_each_machine():
+    """A cover that changed would be another one for the players who know the game by it."""
     pixels = {draw(f"{number:024x}", "A game").cells.tobytes() for number in range(3000)}
     assert len(pixels) == 3000
+    seen = hashlib.sha256(draw(APP_ID, "Castle Siege").cells.tobytes()).hexdigest()
+    assert seen == "ba6b20ba986f4c2f4cfb3419c146b37e7f01520a28e44abde2766b84a2083d2e"
 
 
 def test_generated_cover_is_one_small_scene_in_each_size():
@@ -59,12 +64,6 @@ def test_generated_cover_is_one_small_scene_in_each_size():
             enlarged = cells.resize(COVER_SIZES[size], Image.Resampling.NEAREST)
             assert decode(content).convert("RGB").tobytes() == enlarged.tobytes()
             assert decode(content).info.keys() <= {"loop", "background", "timestamp"}
-
-
-def test_generated_cover_is_the_same_on_each_machine():
-    """A cover that changed would be another one for the players who know the game by it."""
-    seen = hashlib.sha256(draw(APP_ID, "Castle Siege").cells.tobytes()).hexdigest()
-    assert seen == "ba6b20ba986f4c2f4cfb3419c146b37e7f01520a28e44abde2766b84a2083d2e"
 
 
 def test_word_of_the_name_chooses_the_scene(subtests):
@@ -299,28 +298,34 @@ def test_cover_has_its_address_and_lifetime(store, anyone, adas_game):
         (f"{adas_game.id}.webp", generated, "public, max-age=3600"),  # of pages from before
     ):
         for size in COVER_SIZES:
-            answer = anyone.get(f"/covers/{size}/{file}")
+            address = f"/covers/{size}/{file}"
+            answer = anyone.get(address)
             assert (answer.status_code, answer.content_type) == (200, "image/webp")
             assert answer.data == contents[size]
             assert answer.headers["Cache-Control"] == caching
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
             assert not {"Set-Cookie", "Vary", "Last-Modified"} & set(answer.headers.keys())
-            head = anyone.head(f"/covers/{size}/{file}")
+            head = anyone.head(address)
             assert (head.status_code, head.data) == (200, b"")
             assert head.headers["Content-Length"] == str(len(answer.data))
             etag = {"If-None-Match": answer.headers["ETag"]}
-            assert anyone.get(f"/covers/{size}/{file}", headers=etag).status_code == 304
-            part = anyone.get(f"/covers/{size}/{file}", headers={"Range": "bytes=2-5"})
+            assert anyone.get(address, headers=etag).status_code == 304
+            part = anyone.get(address, headers={"Range": "bytes=2-5"})
             assert (part.status_code, part.data) == (206, answer.data[2:6])
+    assert anyone.get(f"/covers/small/{adas_game.id}.webp", headers=etag).status_code == 200
 
 
-def test_renamed_app_may_have_another_generated_cover(store, anyone, adas_game):
+def test_covers_are_of_games_alone_and_follow_their_names(
+    store, anyone, adas_game, adas_browser, ada
+):
     address = f"/covers/small/{adas_game.id}.webp"
     before = anyone.get(address)
     app_acts.change_client(Authority(store, COMMAND), adas_game.id, name="Kart Club")
     after = anyone.get(address, headers={"If-None-Match": before.headers["ETag"]})
     renamed = generate_cover(adas_game.id, "Kart Club")["small"]
     assert (after.status_code, after.data) == (200, renamed)
+    client, _ = store.clients.register("Wiki", ["https://wiki.example/"], ada.id)
+    assert "/cover" not in adas_browser.get(f"/developer/{client.id}").text
 
 
 def test_other_covers_are_404(store, anyone, adas_game, subtests):
@@ -347,12 +352,6 @@ def test_other_covers_are_404(store, anyone, adas_game, subtests):
 
 
 # -- the form --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def app(make_app):
-    """An app in which members may register apps."""
-    return make_app(CLIENT_REGISTRATION="members")
 
 
 def upload(browser, client: Client, content: bytes | None):
@@ -391,20 +390,6 @@ def test_upload_and_removal_change_the_cover(store, adas_browser, adas_game, clo
     assert cover_shown(adas_browser, adas_game) == generated
     assert adas_browser.get(uploaded[0]).status_code == 404
     assert store.records(COVERS).ids() == []
-
-
-def test_cover_of_anothers_app_is_refused(store, open_browser, bob, ada, adas_game, faults):
-    browser = signed_in(open_browser(), "Bob")
-    before = faults.stored("clients", "covers")
-    assert upload(browser, adas_game, RED).status_code == 403
-    assert browser.post(f"/developer/{adas_game.id}/cover/remove").status_code == 403
-    assert upload(open_browser(), adas_game, RED).location.startswith("/sign-in")
-    assert faults.stored("clients", "covers") == before
-
-
-def test_app_without_a_game_has_no_form_for_a_cover(store, adas_browser, ada):
-    client, _ = store.clients.register("Wiki", ["https://wiki.example/"], ada.id)
-    assert "/cover" not in adas_browser.get(f"/developer/{client.id}").text
 
 
 def test_covers_and_pictures_have_one_limit(adas_browser, adas_game, monkeypatch, clock):

@@ -30,9 +30,12 @@ def find_all(pattern: str, text: str) -> list[str]:
     return re.findall(pattern, text, re.MULTILINE)
 
 
-def test_nginx_upstream_is_the_address_of_the_service():
+def test_nginx_upstream_and_keep_alive_fit_the_service():
+    """A POST on a connection that the server is closing would fail, and is not retried."""
     [command] = find_all(r"^ExecStart=(.*)$", UNIT)
     assert find_all(r"^    server ([^;]+);$", SITE) == [shlex.split(command)[-1]]
+    [seconds] = find_all(r"^    keepalive_timeout ([0-9]+)s;", SITE)
+    assert int(seconds) < gunicorn_config.keepalive == granian_server.KEEP_ALIVE
 
 
 def test_drop_in_changes_the_address_of_the_service_only():
@@ -55,7 +58,8 @@ def test_nginx_serves_the_folders_of_the_service():
         assert f"IDENTITY_{name}={folder}" in DOCKERFILE
 
 
-def test_nginx_body_limits_equal_those_of_the_server():
+def test_nginx_body_limits_and_patterns_are_exact():
+    """PCRE's $ matches in front of one, also in other configurations of this folder."""
     location = r"^ +(?:location [=~] (\S+) \{\n +)?"
     found = find_all(rf"{location}client_max_body_size ([0-9]+)([km]);", SITE)
     limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
@@ -65,19 +69,9 @@ def test_nginx_body_limits_equal_those_of_the_server():
         "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)\\z": 9 * 2**20,
     }
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
-
-
-def test_nginx_patterns_match_no_line_feed_at_the_end():
-    """PCRE's $ matches in front of one, also in other configurations of this folder."""
     texts = [path.read_text() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
     patterns = find_all(r"^ *(?:location ~|\"~).*(\\z|\$)\"?(?: \{| \S+;)", "\n".join(texts))
     assert set(patterns) == {"\\z"}
-
-
-def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
-    """A POST on a connection that the server is closing would fail, and is not retried."""
-    [seconds] = find_all(r"^    keepalive_timeout ([0-9]+)s;", SITE)
-    assert int(seconds) < gunicorn_config.keepalive == granian_server.KEEP_ALIVE
 
 
 def test_systemd_and_docker_wait_for_open_requests():
@@ -137,12 +131,7 @@ def exposure(unit: Path) -> float:
 
 
 @pytest.mark.nginx
-def test_service_is_confined():
-    assert exposure(UNIT_FILE) < 2
-
-
-@pytest.mark.nginx
-def test_unit_and_drop_in_are_valid(tmp_path: Path):
+def test_units_and_drop_in_are_valid_and_confined(tmp_path: Path):
     """With another program: the unit's own is not installed on this machine."""
 
     def problems() -> str:
@@ -162,21 +151,17 @@ def test_unit_and_drop_in_are_valid(tmp_path: Path):
     assert problems() == ""
     drop_in.write_text(valid.replace("10.0.0.10", "web"))
     assert problems() != ""  # negative control
+    assert exposure(UNIT_FILE) < 2
+    copies = [tmp_path / path.name for path in BACKUP_FILES]
+    for path, copy in zip(BACKUP_FILES, copies, strict=True):
+        copy.write_text(path.read_text())
+    done = subprocess.run(["systemd-analyze", "verify", *copies], capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 BACKUP_FILES = [
     UNIT_FILE.with_name(f"identity-server-backup.{kind}") for kind in ("service", "timer")
 ]
-
-
-@pytest.mark.nginx
-def test_units_of_the_nightly_backup_are_valid(tmp_path: Path):
-    for path in BACKUP_FILES:
-        text = path.read_text()
-        (tmp_path / path.name).write_text(text)
-    command = ["systemd-analyze", "verify", *(tmp_path / path.name for path in BACKUP_FILES)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 @pytest.mark.live

@@ -37,7 +37,7 @@ def test_every_page_for_developers_is_served(anyone):
     assert {f"{ADDRESS}/{name}" for name in find_pages()} <= linked
 
 
-def test_page_is_readable_without_an_account(anyone, subtests):
+def test_listed_pages_are_readable_without_an_account(anyone, subtests, adas_browser):
     for name in find_pages():
         with subtests.test(name):
             answer = anyone.get(f"{ADDRESS}/{name}")
@@ -49,16 +49,13 @@ def test_page_is_readable_without_an_account(anyone, subtests):
             assert len(ids) == len({*ids})
             summary = page.select_one("[name=description]")["content"]
             assert 20 < len(summary) <= 200 and "\n" not in summary
-
-
-def test_only_listed_names_are_pages(anyone, adas_browser):
     names = ["administrator", "security", "README", "games.md", "engines/godot", "../README", "x"]
     for name in [*names, "..%2fsecurity", "%2e%2e/security", "engines%2fgodot", "\0", "Games", ""]:
         for browser in (anyone, adas_browser):
             assert browser.get(f"{ADDRESS}/{name}").status_code == 404, name
 
 
-def test_page_has_the_address_of_this_site(pages):
+def test_page_has_the_address_of_this_site(pages, make_app):
     """In prose and in programs, where the name SITE stays."""
     for name, page in pages.items():
         assert "id.example.org" not in page.text
@@ -68,9 +65,6 @@ def test_page_has_the_address_of_this_site(pages):
     assert f'const SITE = "{SITE}"' in pages["godot"].text
     assert f"POST {SITE}/api/oauth/token" in pages["games"].text
     assert "$SITE/api/oauth/token" in pages["grant"].text
-
-
-def test_address_follows_the_base_url(make_app):
     for base_url in (SITE, "https://other.test"):
         client = make_app(BASE_URL=base_url).test_client()
         page = client.get(f"{ADDRESS}/apps", base_url=base_url)
@@ -103,11 +97,16 @@ def test_programs_are_shown_as_they_are(pages):
         assert len({*labels}) == len(labels) == len(shown)
 
 
-def test_page_has_no_html_of_its_own_and_no_comment(pages):
+def test_page_has_no_html_of_its_own_and_wide_blocks_scroll_by_keys(pages):
     for page in pages.values():
         assert "<!-- " not in re.sub(r"<pre.*?</pre>", "", str(page), flags=re.DOTALL)
         assert "&lt;!-- " not in str(page).replace("&lt;!-- the", "")
         assert page.select("script, style, [style], iframe") == []
+    for page in pages.values():
+        for block in page.select("table, img"):
+            box = block.find_parent(class_="scroll")
+            assert (box["tabindex"], box["role"], bool(box["aria-label"])) == ("0", "group", True)
+        assert all(each.text for each in page.select("th"))
 
 
 def test_html_and_dangerous_links_are_text(monkeypatch):
@@ -118,14 +117,6 @@ def test_html_and_dangerous_links_are_text(monkeypatch):
     assert "&lt;script&gt;" in body and "&lt;b&gt;" in body
     links = [each["href"] for each in BeautifulSoup(body, "html.parser").select("a")]
     assert links == [f"{ADDRESS}/security"]  # which is no page
-
-
-def test_wide_blocks_scroll_by_keys(pages):
-    for page in pages.values():
-        for block in page.select("table, img"):
-            box = block.find_parent(class_="scroll")
-            assert (box["tabindex"], box["role"], bool(box["aria-label"])) == ("0", "group", True)
-        assert all(each.text for each in page.select("th"))
 
 
 @pytest.mark.live

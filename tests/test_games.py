@@ -12,7 +12,6 @@ from identity_server import CODES_A_MINUTE
 from model.errors import InvalidField, OriginTaken
 from model.records import MODERATOR, Client, Grant
 from model.rules import check_description, check_game_url
-from pages.community.games import GAMES_SHOWN
 from storage import Storage
 
 GAME = "https://space.example/play"
@@ -64,7 +63,7 @@ def refusal(answer: TestResponse) -> str:
 # -- game URLs -----------------------------------------------------------------------------------
 
 
-def test_game_url_is_a_redirect_uri_that_a_page_can_frame(store):
+def test_game_url_can_be_framed_and_description_is_one_short_line(store):
     for game_url in (
         *("https://space.example/", "http://localhost:5000/game?level=1", "http://127.0.0.1:5000"),
         *("https://123.example/", "https://1and1.example/", "https://0xyz.example/", None),
@@ -79,9 +78,6 @@ def test_game_url_is_a_redirect_uri_that_a_page_can_frame(store):
         assert check_game_url(game_url), game_url
     with pytest.raises(InvalidField, match="game_url"):
         store.clients.register("Space Game", [], None, game_url="")
-
-
-def test_description_is_up_to_200_characters_on_one_line():
     for description in ("", "Shoot the rocks, für zwei.", "x" * 200):
         assert check_description(description) is None
     for description in ("x" * 201, "two\nlines", " x", "\x00", "a\u202eb"):
@@ -185,7 +181,7 @@ def test_unavailable_game_is_404_and_invalid_app(store, adas_browser, game, faul
 # -- the code -----------------------------------------------------------------------------------
 
 
-def test_code_of_a_game_needs_no_redirect_uri(adas_browser, ada, game):
+def test_code_of_a_game_has_no_redirect_uri_and_no_email(adas_browser, ada, game, store):
     answer = allow(adas_browser, game)
     assert answer.status_code == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -194,9 +190,6 @@ def test_code_of_a_game_needs_no_redirect_uri(adas_browser, ada, game):
     for wrong in ({"redirect_uri": GAME}, {"redirect_uri": "/"}, {"code_verifier": "v" * 43}):
         assert game.exchange(code, **wrong).status_code == 400
     assert game.whois(game.token_for(code)).json["id"] == ada.id
-
-
-def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game):
     edit(store.users, ada.id, grants={game.id: Grant("a grant", ["userinfo", "email"], 1)})
     signed = open_game(adas_browser, game)
     for fields in ({}, {"decision": "allow"}):
@@ -227,15 +220,12 @@ def test_game_over_the_limit_of_codes_is_server_error(clock, adas_browser, game)
     assert (answer.status_code, refusal(answer)) == (429, "server_error")
 
 
-def test_request_without_allow_is_consent_required(store, adas_browser, ada, game, faults):
+def test_consent_is_required_until_given_and_if_withdrawn(store, adas_browser, ada, game, faults):
     for decision in ({}, {"decision": "deny"}, {"decision": ""}):
         answer = request_code(adas_browser, game, open_game(adas_browser, game), **decision)
         assert refusal(answer) == "consent_required"
     assert store.users.read(ada.id).grants == {}
     assert faults.stored("codes") == {}
-
-
-def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
     allow(adas_browser, game)
     signed = open_game(adas_browser, game)
     code = request_code(adas_browser, game, signed).json["code"]
@@ -268,6 +258,11 @@ def test_request_signed_for_another_session_is_no_account(
                     answer = adas_browser.post(path, data=form, query_string=query)
                     assert (answer.status_code, refusal(answer)) == (403, "no_account")
                 assert store.users.read(ada.id) == before
+    signed = open_game(adas_browser, game)
+    adas_browser.post("/sign-out")
+    answer = request_code(adas_browser, game, signed, decision="allow")
+    assert (answer.status_code, refusal(answer)) == (403, "no_account")
+    assert faults.stored("codes") == {}
     signed = open_game(adas_browser, game)
     adas_browser.post("/sign-out")
     answer = request_code(adas_browser, game, signed, decision="allow")
@@ -306,56 +301,13 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
         assert "/listed" not in page.text
 
 
-def pages_of_games(browser: Browser, address: str, nav: str) -> list[tuple[list[str], str]]:
-    """Return the games of the pages to which a link leads, from "/" on, with their addresses."""
-    found, path = [], "/"
-    while path:
-        page = browser.get(path)
-        found.append((cards(page), path))
-        [*links] = parse(page).select(f'nav[aria-label="{nav}"] a[rel={address}]')
-        path = links and links[0]["href"]
-    return found
-
-
-def test_games_are_paged_by_id_in_both_directions(store, moderators_browser, add_game, subtests):
-    """A page is sorted by name."""
-    for listed, nav, parameter in (
-        (True, "Pages of games", "before"),
-        (False, "Pages of games that are not listed", "unlisted_before"),
-    ):
-        with subtests.test(listed=listed):
-            for number in range(GAMES_SHOWN):
-                add_game(f"{number}", f"https://{listed}{number}.example/", listed=listed)
-            [(shown, _)] = pages_of_games(moderators_browser, "next", nav)
-            assert shown == sorted(shown) and len(shown) == GAMES_SHOWN
-            for number in range(GAMES_SHOWN, 2 * GAMES_SHOWN + 1):
-                add_game(f"{number}", f"https://{listed}{number}.example/", listed=listed)
-            by_id = [each.name for each in store.clients.games(listed)]
-            pages = [sorted(by_id[i : i + GAMES_SHOWN]) for i in range(0, len(by_id), GAMES_SHOWN)]
-            forward = pages_of_games(moderators_browser, "next", nav)
-            assert [names for names, _ in forward] == pages
-            last = moderators_browser.get(forward[-1][1])
-            [back] = parse(last).select(f'nav[aria-label="{nav}"] a[rel=prev]')
-            assert cards(moderators_browser.get(back["href"])) == pages[1]
-            # The games of that page are gone.
-            for end in (
-                f"{parameter}={'0' * 16}",
-                f"{parameter.replace('before', 'after')}={'z' * 24}",
-            ):
-                assert cards(moderators_browser.get(f"/?{end}")) == pages[0]
-            for client in store.clients.games(listed):
-                store.clients.delete(client.id)
-
-
 @pytest.fixture
 def moderators_browser(store, bob, open_browser) -> Browser:
     edit(store.users, bob.id, mod_level=MODERATOR)
     return signed_in(open_browser(), "Bob")
 
 
-def test_moderator_lists_and_unlists_a_game(
-    app, store, adas_browser, moderators_browser, ada, bob, add_game
-):
+def test_moderator_lists_games(app, store, adas_browser, moderators_browser, ada, bob, add_game):
     game = add_game(owner_id=ada.id, listed=False)
     path, seen = f"/play/{game.id}/listed", {"game_url": GAME}
     assert adas_browser.post(path, data=seen | {"listed": "yes"}).status_code == 403

@@ -107,13 +107,6 @@ def test_signed_out_heartbeat_is_401(clock, adas_browser, played):
     assert played()[0] == 0
 
 
-def test_failed_write_is_503(beat, adas_browser, clock, faults):
-    beat(60)
-    clock.shift(60)
-    faults.refuse_saves("users")
-    assert adas_browser.post(ADDRESS).status_code == 503
-
-
 def test_heartbeat_names_its_game(store, beat, ada, adas_browser, clock):
     """A game that is no game of this site counts as none, as on older pages that send nothing."""
     fields = {"game_url": "https://chess.example/", "listed": True}

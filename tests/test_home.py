@@ -70,9 +70,7 @@ def test_guest_reads_what_the_site_is_and_how_to_join(app, browser, ada, subtest
             assert "No games here yet. They appear here as soon as" in text_of(page)
 
 
-def test_guest_sees_numbers_alone_where_the_list_is_for_members(
-    app, store, adas_browser, ada, bob, anyone, add_game
-):
+def test_guest_sees_numbers_alone(app, store, adas_browser, ada, bob, anyone, add_game):
     app.config["PLAYERS"] = "members"
     game = add_game(owner_id=bob.id)
     for count, sentence in ((1, "One person is playing"), (2, "2 people are playing")):
@@ -157,7 +155,7 @@ def test_face_of_an_unlisted_suspended_or_damaged_player_is_not_shown(
     assert people(adas_browser.get("/"), "Playing now").keys() == {"Ada", "unlisted"}
 
 
-def test_last_game_is_offered_where_there_are_two(store, clock, adas_browser, ada, bob, add_game):
+def test_last_of_two_games_is_offered(store, clock, adas_browser, ada, bob, add_game, faults):
     game = add_game()
     play(store, ada, game)
     sentence = "You have just played Space Game."
@@ -173,12 +171,8 @@ def test_last_game_is_offered_where_there_are_two(store, clock, adas_browser, ad
         edit(store.clients, game.id, **change) if change else store.clients.delete(game.id)
         page = adas_browser.get("/")
         assert "played" not in first_card(page) and "Continue playing" not in page.text
-
-
-def test_damaged_record_of_the_last_game_hides_no_page(store, adas_browser, ada, add_game, faults):
-    game = add_game()
-    play(store, ada, game)
-    faults.damage_client(game.id)
+    play(store, ada, damaged := add_game("Kart"))
+    faults.damage_client(damaged.id)
     assert "Continue playing" not in adas_browser.get("/").text
 
 
@@ -276,15 +270,12 @@ def test_page_of_a_game(store, anyone, ada, bob, add_game):
     assert [each["href"] for each in card.select("a")] == links
 
 
-def test_page_of_a_game_that_is_not_listed_is_not_indexed(anyone, add_game):
-    page = anyone.get(f"/games/{add_game(listed=False).id}")
+def test_page_of_an_unlisted_game_is_not_indexed(store, anyone, program, add_game):
+    game = add_game(listed=False)
+    page = anyone.get(f"/games/{game.id}")
     assert parse(page).find("meta", attrs={"name": "robots"})["content"] == "noindex"
     assert "Anyone with the link can play it." in text_of(page)
-
-
-def test_page_of_no_game_is_404(store, anyone, program, add_game):
-    disabled = add_game()
-    edit(store.clients, disabled.id, disabled=True)
-    for client_id in (program.id, disabled.id, "x", "%00", "z" * 24, "é"):
+    edit(store.clients, game.id, disabled=True)
+    for client_id in (program.id, game.id, "x", "%00", "z" * 24, "é"):
         page = anyone.get(f"/games/{client_id}")
         assert (page.status_code, "deleted or disabled" in page.text) == (404, True), client_id

@@ -97,7 +97,8 @@ def imported_names(tree: ast.Module) -> list[str]:
     return found
 
 
-def test_top_level_modules_import_from_lower_layers_only(subtests):
+def test_modules_import_no_private_name_and_top_level_ones_from_lower_layers_only(subtests):
+    """Ruff's SLF001 finds private names that are used as attributes."""
     own = {*PACKAGES, "tests", "benchmarks", "examples", *(Path(each).stem for each in TOP_LEVEL)}
     assert {each for each in MODULES if "/" not in each} == TOP_LEVEL.keys()
     for module, allowed in TOP_LEVEL.items():
@@ -105,10 +106,6 @@ def test_top_level_modules_import_from_lower_layers_only(subtests):
         with subtests.test(module):
             assert {each.partition(".")[0] for each in names} & own <= allowed
             assert not [each for each in names if each.startswith(("storage.flat", "storage.post"))]
-
-
-def test_no_private_name_is_imported():
-    """Ruff's SLF001 finds those that are used as attributes."""
     for module, tree in MODULES.items():
         private = [each for each in imported_names(tree) if "._" in each.replace("__", "")]
         assert private == [], module

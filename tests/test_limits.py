@@ -1,6 +1,6 @@
-"""Limits on the attempts of an address: which request counts, how often, and for how long.
+"""Limits on the attempts of an address or a player: which request counts, how often, how long.
 
-Limits of a player are tested with their pages, and those of acts in test_accounts.py.
+Those of acts are tested in test_accounts.py.
 """
 
 import dataclasses
@@ -10,23 +10,37 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import fixtures
 import pytest
-from forms import ANOTHER, PASSWORD, from_address, is_signed_in, set_by_link, sign_up
+from conftest import Program
+from forms import (
+    ANOTHER,
+    PASSWORD,
+    change_email,
+    from_address,
+    is_signed_in,
+    save,
+    set_by_link,
+    sign_up,
+    upload,
+)
 
 from identity.http import limits
+from model.records import PICTURE_SIZES
 from pages.community import players
 from pages.entry import device
 
-QUARTER_HOUR, DAY = 900, 86_400  # seconds
+MINUTE, QUARTER_HOUR, HOUR, DAY = 60, 900, 3600, 86_400  # seconds
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+app = fixtures.open_app
 
 
 class Guest:
     """Somebody who is signed out, and whose requests come from any address."""
 
-    def __init__(self, open_browser, program) -> None:
-        self._open_browser, self._program = open_browser, program
-        self._numbers = itertools.count()
+    def __init__(self, open_browser, enter, program, device_id: str) -> None:
+        self._open_browser, self._enter, self._program = open_browser, enter, program
+        self._device_id, self._numbers = device_id, itertools.count()
 
     def browser(self, address: str):
         return from_address(self._open_browser(), address)
@@ -52,14 +66,64 @@ class Guest:
         self._program.http.environ_base["REMOTE_ADDR"] = address
         return self._program.exchange("a code", client_secret="wrong")
 
+    def use_no_passkey(self, address: str):
+        browser = self.browser(address)
+        assert browser.post("/sign-in/passkey/options").status_code == 200
+        return browser.post("/sign-in/passkey", data={"credential": "{}"})
+
+    def start_device(self, address: str):
+        return self.browser(address).post("/oauth/device", data={"client_id": self._device_id})
+
+    def guess_user_code(self, address: str):
+        """Guess as one of many players, of whom each has a limit as well."""
+        if (number := next(self._numbers)) % 7 == 0:
+            self._player = self._enter(f"Guesser {number}")
+        return guess_user_code(from_address(self._player, address))
+
+
+def guess_user_code(browser, number: int = 0):
+    """Type a code that nobody has, but for an accident in ten million."""
+    return browser.post("/device", data={"user_code": "BBBBBBBB"})
+
+
+def confirm(browser, number: int):
+    return change_email(browser, ("ADA", "ADa", "ada")[number % 3] + "@example.org")
+
+
+def ask_for_an_email(browser, number: int):
+    return change_email(browser, f"a{number}@example.org")
+
+
+def ask_for_none(browser):
+    """Save the present email in capitals, and then none: neither asks about an account."""
+    change_email(browser, "A19@example.org")
+    return change_email(browser, "")
+
+
+def rename(browser, number: int):
+    return save(browser, name=f"Ada {number % 5}")  # the old ones stay Ada's
+
+
+def ask_for_a_code(browser, number: int):
+    """Ask for an authorization code, half of the times by a consent page."""
+    [client_id] = browser.application.extensions["storage"].clients.ids()
+    program = Program(None, client_id, None, "https://space.example/callback")
+    answer = browser.get(program.link(prompt=("", "consent")[number % 2]))
+    return browser.decide(answer) if answer.status_code == 200 else answer
+
+
+def change_bio(browser):
+    return save(browser, bio="Chess.")
+
 
 class Limit(NamedTuple):
-    """A limit of each address: a request that counts, its status, and how many are allowed."""
+    """A limit: a request that counts, its status, how many are allowed, and one that is free."""
 
     send: Callable
     status: int
     limit: int
     window: int  # seconds; attempts in this window and the one before count
+    send_another: Callable = change_bio
 
 
 LIMITS = {
@@ -69,6 +133,18 @@ LIMITS = {
     "client failures": Limit(Guest.guess_client_secret, 401, 100, QUARTER_HOUR),
     "new accounts": Limit(Guest.sign_up, 303, 10, DAY),
     "email questions": Limit(Guest.ask_for_an_email, 409, 20, DAY),
+    "passkeys": Limit(Guest.use_no_passkey, 400, 100, QUARTER_HOUR),
+    "device requests": Limit(Guest.start_device, 200, 100, QUARTER_HOUR),
+    "guesses of user codes": Limit(Guest.guess_user_code, 403, 10, HOUR),  # RFC 8628 5.1
+}
+PLAYER_LIMITS = {
+    "confirmations": Limit(confirm, 303, 20, QUARTER_HOUR),
+    "email questions": Limit(ask_for_an_email, 303, 20, DAY, ask_for_none),
+    "renames": Limit(rename, 303, 10, HOUR // 2),
+    "exports": Limit(lambda browser, number: browser.get("/account/export"), 200, 10, HOUR // 2),
+    "pictures": Limit(lambda browser, number: upload(browser), 303, 30, QUARTER_HOUR),
+    "guesses of user codes": Limit(guess_user_code, 403, 10, HOUR),
+    "authorization codes": Limit(ask_for_a_code, 303, 60, MINUTE),
 }
 NETWORKS = {  # its addresses, how many times as often it may fail, and another network
     "IPv4 address": ("192.0.2.1", 1, "192.0.2.2"),
@@ -78,13 +154,10 @@ NETWORKS = {  # its addresses, how many times as often it may fail, and another 
 
 
 @pytest.fixture
-def app(make_app):
-    return make_app(SIGN_UP="open")
-
-
-@pytest.fixture
-def guest(open_browser, program, ada) -> Guest:
-    return Guest(open_browser, program)
+def guest(open_browser, enter, program, store, ada) -> Guest:
+    """A guest of a site with the player Ada."""
+    device, _ = store.clients.register("Console", [], None, public=True, device=True)
+    return Guest(open_browser, enter, program, device.id)
 
 
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
@@ -98,11 +171,11 @@ def test_rate_limit_per_address(guest, clock, faults, subtests, limit):
         with subtests.test(name):
             *addresses, last = (network.format(n) for n in range(factor * limit.limit + 1))
             assert {limit.send(guest, each).status_code for each in addresses} == {limit.status}
-            before = faults.stored("attempts")
+            before = faults.stored("attempts", "devices")
             refused = limit.send(guest, last)
             assert refused.status_code == 429
             assert int(refused.headers["Retry-After"]) == 2 * limit.window
-            assert faults.stored("attempts") == before
+            assert faults.stored("attempts", "devices") == before
             assert limit.send(guest, other).status_code == limit.status
     for seconds, status in ((2 * limit.window - 1, 429), (1, limit.status)):
         clock.shift(seconds)
@@ -111,9 +184,30 @@ def test_rate_limit_per_address(guest, clock, faults, subtests, limit):
                 assert limit.send(guest, network.format(0)).status_code == status
 
 
-def test_guests_have_a_limit_where_they_need_no_account(
-    guest, ada, program, faults, monkeypatch, subtests
-):
+@pytest.mark.parametrize("limit", PLAYER_LIMITS.values(), ids=PLAYER_LIMITS)
+def test_rate_limit_per_player(adas_browser, open_browser, bob, program, clock, monkeypatch, limit):
+    """At any address. A code is a file: one member could else use up the inodes of the disk."""
+    picture = dict.fromkeys(PICTURE_SIZES, b"picture")
+    monkeypatch.setattr("images.pictures.make_picture", lambda content, kind: picture)
+    clock.shift(DAY - int(time.time()) % DAY)
+    for number in range(limit.limit):
+        from_address(adas_browser, f"192.0.2.{number}")
+        assert limit.send(adas_browser, number).status_code == limit.status
+    for number in (limit.limit, limit.limit + 1):
+        refused = limit.send(adas_browser, number)
+        assert (refused.status_code, refused.location) == (429, None)
+        assert 0 < int(refused.headers["Retry-After"]) <= 2 * limit.window
+    bobs_browser = from_address(open_browser(), "192.0.2.100")
+    bobs_browser.sign_in("Bob")
+    assert limit.send(bobs_browser, 100).status_code != 429
+    clock.shift(2 * limit.window - 1)
+    assert limit.send_another(adas_browser).status_code == 303
+    assert limit.send(adas_browser, limit.limit).status_code == 429
+    clock.shift(1)
+    assert limit.send(adas_browser, limit.limit).status_code == limit.status
+
+
+def test_guests_have_a_limit_where_they_need_no_account(guest, faults, monkeypatch, subtests):
     """Members have none for the list. A code for a picture that is none is not counted."""
     monkeypatch.setattr(players, "GUEST_PAGES", 3)
     monkeypatch.setattr(device, "QR_CODES", 3)
@@ -217,10 +311,11 @@ def test_refused_sign_up_does_not_count(guest, subtests):
 
 
 def test_email_question_counts_also_if_the_email_is_free(guest):
-    """The response tells who has an account."""
+    """The response tells who has an account. A sign-up without an email asks none."""
     assert [guest.sign_up(HERE).status_code for _ in range(9)] == [303] * 9
     assert [guest.ask_for_an_email(HERE).status_code for _ in range(11)] == [409] * 11
     assert guest.sign_up(HERE).status_code == 429
+    assert guest.sign_up(HERE, email="").status_code == 303
 
 
 def test_attempt_without_a_result_does_not_count(guest, faults, monkeypatch):
@@ -246,3 +341,28 @@ def test_attempt_that_cannot_be_counted_is_503(guest, faults):
         assert (answer.status_code, "Sign in" in answer.text) == (503, True)
         assert int(answer.headers["Retry-After"]) > 0
         assert "Set-Cookie" not in answer.headers
+
+
+def test_wrong_passwords_count_for_all_names_of_a_player(store, guest, adas_browser, ada, bob):
+    """Those of before and the next one. Players without an email share no limit."""
+    names = ("Ada", "Grace", "Zoe")
+    for name in names[1:]:
+        store.users.rename(ada.id, name)
+    assert [guest.sign_in(HERE, names[n % 3]).status_code for n in range(10)] == [403] * 10
+    assert {guest.sign_in(HERE, each, PASSWORD).status_code for each in names} == {429}
+    wrong = {"email": "new@example.org", "current_password": "wrong"}
+
+    def try_wrong_passwords(address: str) -> list[int]:
+        from_address(adas_browser, address)
+        return [adas_browser.post("/account/email", data=wrong).status_code for _ in range(10)]
+
+    assert try_wrong_passwords(ELSEWHERE) == [403] * 10
+    assert save(adas_browser, name="Lovelace").status_code == 303
+    assert try_wrong_passwords(ELSEWHERE) == [429] * 10
+    bobs_browser = guest.browser("192.0.2.3")
+    bobs_browser.sign_in("Bob")
+    for user in (ada, bob):
+        store.users.change_email(user.id, "")
+    assert try_wrong_passwords("192.0.2.3") == [403] * 10
+    assert try_wrong_passwords("192.0.2.3") == [429] * 10
+    assert change_email(bobs_browser, "bob@example.org").status_code == 303

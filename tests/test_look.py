@@ -5,6 +5,7 @@ import itertools
 import re
 from pathlib import Path
 
+import fixtures
 import pytest
 from conftest import PASSWORD
 from forms import edit, parse, problems_of, text_of
@@ -16,17 +17,13 @@ from identity.access.passwords import hash_password
 from identity.acts.look import DARK, LIGHT, contrast, parse_accent, read_look, shade
 from model.errors import InvalidField
 from model.kinds import LOGOS
-from model.records import ADMINISTRATOR, MODERATOR, Suspension
+from model.records import Suspension
 from pages.kit.files import STATIC
 from pages.kit.proof import PROOF_AGE
 
 PATH = "/admin/look"
 COLOUR = re.compile(r"--([a-z-]+): (#[0-9a-f]{6})")
-
-
-@pytest.fixture
-def boss(enter):
-    return enter("Boss", ADMINISTRATOR)
+boss = fixtures.boss
 
 
 def save(browser, seen: int, **fields: str):
@@ -65,16 +62,13 @@ def test_every_colour_has_a_shade_that_can_be_read_in_each_theme(number):
         assert found.ratio == min(contrast(found.colour, each) for each in theme[:2])
 
 
-def test_hue_of_the_accent_is_kept():
+def test_contrast_is_that_of_the_standard_and_the_hue_is_kept():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
     accents = ("#c02020", "#20c020", "#2020c0")
     for (strongest, accent), theme in itertools.product(enumerate(accents), (LIGHT, DARK)):
         parts = bytes.fromhex(shade(accent, theme).colour[1:])
         assert parts.index(max(parts)) == strongest
-
-
-def test_contrast_is_that_of_the_standard():
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_themes_are_those_of_the_style_sheet():
@@ -125,15 +119,13 @@ def test_look_is_saved_and_shown(app, store, boss, browser, open_browser):
     assert '<a href="mailto:ada@example.org">Write to us</a>' in page.text
 
 
-def test_preview_without_an_accent_is_what_the_site_uses(boss):
+def test_preview_saves_nothing(store, boss):
+    """Without an accent it is what the site uses."""
     page = boss.get("/admin/look")
     assert "/look.css?accent" not in page.text  # the style sheet has the colours of both themes
     for theme in (LIGHT, DARK):
         ratio = min(contrast(theme.leaf, theme.card), contrast(theme.leaf, theme.inset))
         assert f"{theme.leaf}, {ratio:.1f} to 1" in text_of(page)
-
-
-def test_preview_saves_nothing(store, boss):
     page = save(boss, 0, preview="yes", welcome="New words.", accent="#c02020")
     assert (page.status_code, "New words." in page.text) == (200, True)
     light = shade("#c02020", LIGHT)
@@ -191,12 +183,3 @@ def test_logo_that_is_not_set_is_removed(store, boss, monkeypatch):
     monkeypatch.setattr("identity.acts.actors.MODERATORS_ACTS_AN_HOUR", 1)
     assert upload(boss, png(), seen=read_look(store).changed).status_code == 429
     assert store.records(LOGOS).ids() == []
-
-
-def test_only_administrators_change_the_look(store, browser, enter):
-    assert browser.get(PATH).location.startswith("/sign-in?")
-    for name, level in (("Warden", MODERATOR), ("Emi", 0)):
-        other = enter(name, level)
-        pages = (other.get(PATH), save(other, 0), other.post(f"{PATH}/logo"))
-        assert [each.status_code for each in pages] == [403] * 3
-    assert read_look(store).changed == 0

@@ -59,6 +59,8 @@ def signed_in(store, browser, name: str, mod_level: int = 0):
 
 
 def test_list_has_every_player_by_name(add_players, browser):
+    page = browser.get("/players")
+    assert "Nobody is in the list yet." in text_of(page) and "See all players" not in page.text
     add_players("bob", "Zoë", "ada", "Юлия", "健太", "Ben 2", "ben 10", "éva")
     names = names_in(browser.get("/players"))
     assert names == ["ada", "ben 10", "Ben 2", "bob", "Zoë", "éva", "Юлия", "健太"]
@@ -105,7 +107,7 @@ def test_search_finds_the_beginning_of_a_name(add_players, browser):
         assert names_in(browser.get("/players", query_string={"q": search})) == found
 
 
-def test_search_without_result_says_so(add_players, browser):
+def test_search_without_result_says_so(add_players, browser, store, monkeypatch):
     add_players("ada")
     page = browser.get("/players?q=zz")
     assert "Nobody's name begins with “ zz ”. See all players" in text_of(page)
@@ -116,36 +118,9 @@ def test_search_without_result_says_so(add_players, browser):
         assert "<b>" not in page.text and "See all players" in page.text
     sentence = parse(browser.get(f"/players?q={'x' * 10_000}")).select_one(".empty p").text
     assert sentence == f"Nobody's name begins with “{'x' * 60}…”."
-
-
-def test_search_for_what_no_name_has_reads_nothing(store, browser, monkeypatch):
-    monkeypatch.setattr(type(store.users), "by_name", None)
+    monkeypatch.setattr(type(store.users), "by_name", None)  # what no name has reads nothing
     for search in ("x" * 10_000, "\0", "\u202e", "ada@example.org", "\ufffd\u200f"):
         assert browser.get("/players", query_string={"q": search}).status_code == 200
-
-
-def test_pages_lead_on_and_back(add_players, browser):
-    names = [f"player {number:03}" for number in range(2 * PLAYERS_SHOWN + 7)]
-    add_players(*names, "other")
-    pages = [browser.get("/players?q=player")]
-    while link := page_link(pages[-1], "Next"):
-        pages.append(browser.get(link))
-    shown = [names_in(each) for each in pages]
-    assert [len(each) for each in shown] == [PLAYERS_SHOWN, PLAYERS_SHOWN, 7]
-    assert sum(shown, []) == names
-    back = [pages.pop()]
-    while link := page_link(back[-1], "Previous"):
-        back.append(browser.get(link))
-    assert [names_in(each) for each in back] == shown[::-1]
-    assert page_link(back[-1], "Previous") is None
-    assert names_in(browser.get(page_link(back[-1], "Next"))) == shown[1]
-
-
-def test_exact_page_has_no_next(add_players, browser):
-    names = [f"p{number:03}" for number in range(PLAYERS_SHOWN)]
-    add_players(*names)
-    page = browser.get("/players")
-    assert (names_in(page), page_link(page, "Next")) == (names, None)
 
 
 def test_links_between_pages_name_nobody_who_is_not_in_the_list(add_players, browser):
@@ -198,9 +173,7 @@ def test_going_back_fills_the_first_page(add_players, browser):
     assert page_link(first, "Previous") is None
 
 
-def test_unlisted_player_is_shown_to_themselves_and_to_moderators(
-    store, add_players, adas_browser, ada, open_browser
-):
+def test_who_sees_an_unlisted_player(store, add_players, adas_browser, ada, open_browser):
     add_players("hidden", unlisted=True)
     edit(store.users, ada.id, unlisted=True)
     moderator = signed_in(store, open_browser(), "warden", MODERATOR)
@@ -217,9 +190,7 @@ def test_unlisted_player_is_shown_to_themselves_and_to_moderators(
     assert open_browser().get("/players/hidden").status_code == 303
 
 
-def test_page_between_many_unlisted_players_reads_a_bounded_number(
-    store, add_players, browser, monkeypatch
-):
+def test_pages_of_unlisted_players_read_few(store, add_players, browser, monkeypatch):
     add_players("aa")
     add_players(*(f"b{number:03}" for number in range(PLAYERS_READ + 10)), unlisted=True)
     add_players("cc")
@@ -241,12 +212,6 @@ def test_page_between_many_unlisted_players_reads_a_bounded_number(
     back = browser.get(page_link(second, "Previous"))
     assert (names_in(back), page_link(back, "Next")) == ([], "/players?after=cc")
     assert names_in(browser.get(page_link(back, "Previous"))) == ["aa"]
-
-
-def test_list_of_nobody(browser):
-    page = browser.get("/players")
-    assert "Nobody is in the list yet." in text_of(page)
-    assert "See all players" not in page.text
 
 
 def test_list_for_members_sends_guests_to_sign_in(make_app, open_browser, ada):
@@ -311,9 +276,6 @@ def test_profile_shows_how_long_and_when_a_player_played(store, browser, ada, cl
     ):
         edit(store.users, ada.id, play_ms=play_ms, last_heartbeat=last_heartbeat)
         assert shown in text_of(browser.get("/users/1"))
-
-
-def test_duration_is_rounded_to_one_unit():
     for seconds, words in (
         (0, "less than a minute"),
         (59, "less than a minute"),
@@ -376,32 +338,25 @@ def test_flairs_stand_on_a_shelf_with_the_worn_one_first(store, browser, ada):
     assert page.select_one("details:has(.shelf) summary").text == "160 more"
 
 
-def test_roles_are_text_and_no_badge(store, browser, ada):
-    edit(store.users, ada.id, mod_level=MODERATOR)
+def test_role_and_suspension_are_text_and_no_badge(store, browser, ada):
+    suspension = Suspension("command", reason="Spam")
+    edit(store.users, ada.id, mod_level=MODERATOR, suspension=suspension)
     page = parse(browser.get("/users/1"))
     assert not page.select(".badge")
     assert page.select_one(".soft").text == "Moderator"
+    assert "This player is suspended." in page.text and "Spam" not in page.text
 
 
-def test_profile_offers_editing_to_its_player_and_reporting_to_others(adas_browser, ada, bob):
+def test_profile_shows_a_notice_once_and_offers_editing_or_reporting(adas_browser, bob, ada):
+    with adas_browser.session_transaction() as session:
+        session["notice"] = "Report sent."
+    assert ["Report sent." in adas_browser.get("/users/2").text for _ in range(2)] == [True, False]
     own, other = adas_browser.get("/users/1").text, adas_browser.get(f"/users/{bob.id}").text
     assert "Edit profile" in own and "/users/1/report" not in own
     assert "Edit profile" not in other and f'href="/users/{bob.id}/report"' in other
     adas_browser.post("/sign-out")
     guests = adas_browser.get("/users/1").text
     assert "Edit profile" not in guests and 'href="/users/1/report"' in guests
-
-
-def test_profile_shows_a_notice_to_everyone_once(adas_browser, bob):
-    with adas_browser.session_transaction() as session:
-        session["notice"] = "Report sent."
-    assert ["Report sent." in adas_browser.get("/users/2").text for _ in range(2)] == [True, False]
-
-
-def test_suspended_player_is_shown_as_such(store, browser, ada):
-    edit(store.users, ada.id, suspension=Suspension("command", reason="Spam"))
-    page = text_of(browser.get("/users/1"))
-    assert "This player is suspended." in page and "Spam" not in page
 
 
 # -- addresses in a player's text -----------------------------------------------------------------
@@ -434,7 +389,7 @@ NOT_LINKED = (
 )
 
 
-def test_addresses_are_links_to_what_they_say():
+def test_addresses_alone_are_links_and_hostile_texts_take_no_time():
     for text, addresses in LINKED.items():
         shown = parse(replace_page(text))
         links = shown.find_all("a")
@@ -444,16 +399,10 @@ def test_addresses_are_links_to_what_they_say():
         for each in links:
             assert each.attrs.keys() == {"href", "rel", "dir"}
             assert each["rel"] == ["nofollow", "ugc", "noopener"]
-
-
-def test_other_texts_are_not_links():
     for text in NOT_LINKED:
         assert link_addresses(text) == html.escape(text, quote=False), text
     for text in ("<a href=https://a.example>", "<script>x</script>", "<b>", "&lt;"):
         assert "<b" not in str(link_addresses(text)) and "<s" not in str(link_addresses(text))
-
-
-def test_hostile_texts_take_no_time():
     for text in (
         *("https://" * 125, "https://a" + "." * 990, "https://a/" + ")" * 990, "h" * 1000),
         *("https://a" + "-" * 990, "https://[" + ":" * 990, "https://a " * 100, "." * 1000),

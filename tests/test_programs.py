@@ -7,6 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import fixtures
 import pytest
 from click.testing import CliRunner
 from conftest import Browser, all_clients
@@ -34,12 +35,7 @@ READERS = {  # of text in a file, by the language of its block
     "toml": lambda text: tomllib.loads(f'text = "{text}"')["text"],
 }
 LEFT_OUT = {"env": '"\\$`', "ini": '"\\$`#;%'}  # characters that no escape saves, by language
-
-
-@pytest.fixture
-def app(make_app):
-    """An app whose members may register clients."""
-    return make_app(CLIENT_REGISTRATION="members")
+app = fixtures.members_app
 
 
 @pytest.fixture
@@ -69,7 +65,7 @@ def test_page_has_the_form_that_the_command_reads(subtests):
             assert headings in (["Settings"], ["Settings", "Good to know"])
 
 
-def test_page_settings_are_paragraphs_and_blocks_of_code(subtests):
+def test_settings_are_paragraphs_and_blocks_with_every_value_of_the_client(subtests):
     """The page of an app shows no other Markdown."""
     for name, page in find_program_pages().items():
         with subtests.test(name):
@@ -77,9 +73,6 @@ def test_page_settings_are_paragraphs_and_blocks_of_code(subtests):
                 markup = r"\*\*|\]\(|^(\||#|>|[-*] |\d+\. )"
                 assert code.strip() and not re.search(markup, "".join(text[::2]), re.MULTILINE)
                 assert all(text[1::2]) and len(text) % 2 == 1
-
-
-def test_settings_have_every_value_of_the_client(subtests):
     for name, page in find_program_pages().items():
         with subtests.test(name):
             settings = read_page(page, FORUM).fill_in(**ISSUED, **NAMES)
@@ -114,10 +107,12 @@ def test_name_of_the_site_is_escaped_for_the_format_of_each_file(subtests):
                         assert quote not in re.sub(r"\\.", "", text)
 
 
-def test_index_links_every_page():
+def test_index_links_every_page_and_help_names_the_programs(run):
     index = (APPS / "README.md").read_text(encoding="utf-8")
     pages = {path.name for path in APPS.glob("*.md")} - {"README.md"}
     assert set(re.findall(r"\]\(([\w-]+\.md)\)", index)) == pages
+    printed = " ".join(run("add", "--help").stdout.split())
+    assert printed.endswith(f"Programs: {', '.join(find_program_pages())}.")
 
 
 def test_redirect_uris_of_a_client_tell_its_program(subtests):
@@ -145,16 +140,13 @@ def test_command_registers_a_program_and_prints_its_settings(run, open_installat
     assert renewed["settings"] == program.fill_in(SITE, client.id, renewed["client_secret"])
 
 
-def test_command_prints_settings_for_people_below_the_secret(run):
+def test_command_prints_settings_for_people_below_the_secret(run, store, ada):
+    """Without an owner the placeholder stays: no player can have it as a handle."""
     done = run("add", "Our talk", "--for", "discourse", FORUM)
     secret = re.search(r"^client_secret +(\S+)$", done.stdout, re.MULTILINE)[1]
     assert re.search(r"^name +Our talk$", done.stdout, re.MULTILINE)
     settings = done.stdout.partition("Settings for Discourse:\n\n")[2]
     assert f"openid_connect_client_secret: {secret}\n" in settings
-
-
-def test_handle_of_the_owner_is_in_the_settings(run, store, ada):
-    """Without an owner the placeholder stays: no player can have it as a handle."""
     assert "YOUR_HANDLE" in run("add", "--for", "node-red", FORUM).stdout
     owned = run("add", "--for", "node-red", FORUM, "--owner", "ada").stdout
     assert '{ username: "ada", permissions: "*" }' in owned
@@ -176,11 +168,6 @@ def test_command_refuses_what_does_not_fit(run, open_installation, subtests):
             done = run("add", *words)
             assert (done.exit_code, done.stdout, problem in done.stderr) == (status, "", True)
     assert all_clients(open_installation()) == []
-
-
-def test_command_help_names_the_programs(run):
-    printed = " ".join(run("add", "--help").stdout.split())
-    assert printed.endswith(f"Programs: {', '.join(find_program_pages())}.")
 
 
 def by_email() -> set[str]:
@@ -306,6 +293,9 @@ def test_form_limits_members_and_guards_the_name_of_the_site(make_app, store, ad
         store.clients.register("Chess", [f"{FORUM}/x"], ada.id)
     page = browser.post("/developer", data=form | {"program": "grafana"})
     assert (page.status_code, list(problems_of(page))) == (409, ["program-form"])
+    form = {"kind": "public", "name": "Go", "redirect_uris": f"{FORUM}/x"}
+    page = browser.post("/developer", data=form)
+    assert (page.status_code, list(problems_of(page))) == (409, ["form"])
 
 
 def test_other_apps_show_no_settings(store, adas_browser, ada, register):

@@ -68,11 +68,18 @@ def test_every_response_names_its_issuer(adas_browser, public, mode):
     assert [each["iss"] for each in responses] == ["http://localhost"] * 4
 
 
-def test_code_is_useless_without_its_verifier(public, code):
-    """RFC 8252 8.1: a program that intercepts the code does not have the verifier."""
-    for verifier in (None, "", "another" * 7, CHALLENGE):
-        assert public.exchange(code, code_verifier=verifier).status_code == 400
-    assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
+def test_public_code_needs_its_verifier_and_its_reuse_revokes_the_token(public, code):
+    """RFC 8252 8.1: a program that intercepts the code does not have the verifier.
+
+    Nor can such a program revoke the token: the id is public.
+    """
+    wrong = (None, "", "another" * 7, CHALLENGE)
+    assert {public.exchange(code, code_verifier=each).status_code for each in wrong} == {400}
+    token = public.exchange(code, code_verifier=VERIFIER).json["access_token"]
+    assert {public.exchange(code, code_verifier=each).status_code for each in wrong} == {400}
+    assert public.whois(token).status_code == 200
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 400
+    assert public.whois(token).status_code == 401
 
 
 def test_code_without_a_challenge_is_refused(public, code, store):
@@ -83,26 +90,13 @@ def test_code_without_a_challenge_is_refused(public, code, store):
     assert (answer.status_code, "code_challenge" in answer.json["message"]) == (400, True)
 
 
-def test_public_code_reuse_revokes_its_token(public, code):
-    token = public.exchange(code, code_verifier=VERIFIER).json["access_token"]
-    # Anybody may have seen the code, and the id is public.
-    for verifier in (None, "another" * 7, CHALLENGE):
-        assert public.exchange(code, code_verifier=verifier).status_code == 400
-        assert public.whois(token).status_code == 200
-    assert public.exchange(code, code_verifier=VERIFIER).status_code == 400
-    assert public.whois(token).status_code == 401
-
-
-def test_public_client_with_a_secret_is_refused(public, code):
+def test_secret_is_for_confidential_clients(public, code, adas_browser, program):
+    """A verifier does not replace the secret."""
     for secret in ("x", "0" * 43):
         by_form = public.exchange(code, code_verifier=VERIFIER, client_secret=secret)
         by_basic = public.exchange(code, basic(public.id, secret), code_verifier=VERIFIER)
         assert by_form.status_code == by_basic.status_code == 401
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
-
-
-def test_confidential_client_is_refused_without_its_secret(adas_browser, program):
-    """A verifier does not replace the secret."""
     code = adas_browser.allow(program, **S256)
     for status, headers, secret in (
         (400, {}, None),
@@ -149,7 +143,7 @@ def test_no_page_reads_a_response_to_a_confidential_client(adas_browser, program
         assert ANY_ORIGIN not in program.exchange(code, headers, **changes).headers
 
 
-def test_consent_is_asked_each_time_at_a_loopback_address(adas_browser, register):
+def test_consent_is_asked_each_time_where_others_can_listen(adas_browser, register):
     """RFC 8252 8.6: another program may listen there, and use the same client id.
 
     A confidential client is not asked for again: its code is useless without the secret.
@@ -162,9 +156,6 @@ def test_consent_is_asked_each_time_at_a_loopback_address(adas_browser, register
             assert "code" in public.read_callback(adas_browser.decide(page))
     adas_browser.allow(confidential := register(LOOPBACK))
     assert "code" in confidential.read_callback(adas_browser.get(confidential.link()))
-
-
-def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, register):
     public = register(PRIVATE_USE, public=True)
     for _ in range(2):
         page = adas_browser.get(public.link(**S256))
@@ -175,20 +166,6 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
         assert re.search("form-action ([^;]*)", policy)[1] == "'self' org.example.space:"
         assert adas_browser.decide(page).location.startswith(f"{PRIVATE_USE}?code=")
     assert destination_of("org.example.space://discord.com/cb") == "org.example.space:"
-
-
-def test_other_public_redirect_uri_is_an_error_page(adas_browser, register):
-    for registered, sent in (
-        *((PRIVATE_USE, f"org.example.space:{end}") for end in ("/callback/", "//callback")),
-        (PRIVATE_USE, "org.example.space.evil:/callback"),
-        (PRIVATE_USE, "ORG.example.space:/callback"),
-        (CALLBACK, "https://space.example:8443/callback"),
-        ("http://localhost:5173/", "http://localhost:5174/"),
-        (LOOPBACK, "http://localhost/callback"),
-    ):
-        link = register(registered, public=True).link(redirect_uri=sent, **S256)
-        answer = adas_browser.get(link)
-        assert (answer.status_code, answer.location) == (400, None)
 
 
 @pytest.fixture

@@ -184,25 +184,6 @@ def test_ten_reports_a_day(storage, add, clock):
     report(storage, ada, others[-1])
 
 
-def test_thousand_reports_of_a_member_are_ten(storage, add):
-    ada = add("Ada")
-    for number in range(1000 // 20):
-        game, _ = storage.clients.register("Game", [], None, game_url=f"https://g{number}.example/")
-        for _ in range(20):
-            with contextlib.suppress(ReportedBefore, TooManyAttempts):
-                report(storage, ada, game)
-    assert len(all_reports(storage)) == REPORTS_A_DAY
-
-
-def test_nobody_reports_themselves_or_their_own_app(storage, add):
-    ada = add("Ada")
-    game, _ = storage.clients.register("Game", [], ada.id, game_url=GAME)
-    for subject in (ada, game):
-        with pytest.raises(InvalidField, match="your"):
-            report(storage, ada, subject)
-    assert all_reports(storage) == []
-
-
 def test_suspended_or_deleted_player_reports_nothing(storage, add):
     ada, bob, carol = add("Ada"), add("Bob"), add("Carol")
     edit(storage.users, ada.id, suspension=Suspension(bob.id))
@@ -286,19 +267,6 @@ def test_answer_is_a_short_line(storage, add):
     reports.answer(by(warden, storage), kept.id, "x" * 200)
 
 
-def test_report_with_a_damaged_subject_waits_for_administrators(storage, add, faults):
-    """Nor does a record that somebody edited break the pages of all moderators."""
-    ada, bob = add("Ada"), add("Bob")
-    warden, chief = add("Warden", MODERATOR), add("Chief", ADMINISTRATOR)
-    odd = ("user:x", "client:", "user:" + "9" * 30, "", "user:77")
-    for number, each in enumerate(odd):
-        record = Report(f"{number:015d}-00000000", ada.id, each, "spam", "", now_ms(), now_ms() * 2)
-        storage.records(REPORTS).add(record)
-    report(storage, ada, bob)
-    assert count_waiting(storage, warden) == 1
-    assert count_waiting(storage, chief) == 1 + len(odd)
-
-
 # -- the form -------------------------------------------------------------------------------------
 
 
@@ -356,12 +324,6 @@ def test_eleventh_report_of_a_day_is_shown_again(store, enter, join, clock):
     assert "What I typed." in page.text
 
 
-def test_guest_signs_in_and_comes_back_to_the_form(browser, bob, game):
-    for path in (f"/users/{bob.id}/report", f"/games/{game.id}/report"):
-        for answer in (browser.get(path), browser.post(path, data={"reason": "spam"})):
-            assert (answer.status_code, answer.location) == (303, f"/sign-in?next={path}")
-
-
 def test_own_profile_and_own_app_have_no_form(store, adas_browser, ada):
     own, _ = store.clients.register("Own", [], ada.id, game_url=GAME)
     for subject in (ada, own):
@@ -393,53 +355,6 @@ def test_report_of_what_is_not_there_is_404(store, enter, bob):
 # -- the queue ------------------------------------------------------------------------------------
 
 
-def test_only_moderators_see_the_queue(store, browser, enter, bob, ada):
-    kept = report(store, ada, bob)
-    paths = ("/admin", f"/admin/reports/{kept.id}")
-    for path in paths:
-        assert browser.get(path).location.startswith("/sign-in?next=/admin")
-        assert browser.post(path).status_code in (303, 405)
-    players_browser = enter("Emi")
-    for path in paths:
-        assert players_browser.get(path).status_code == 403
-    assert players_browser.post(paths[1], data={"answer": "x"}).status_code == 403
-    for level in (MODERATOR, ADMINISTRATOR):
-        moderators_browser = enter(f"Warden {level}", level)
-        for path in paths:
-            assert moderators_browser.get(path).status_code == 200
-    assert all_reports(store) == [kept]
-
-
-def test_queue_is_oldest_first_in_pages_by_key(store, enter, join, clock):
-    browser, bob = enter("Warden", MODERATOR), join("Bob")
-    for number in range(2 * REPORTS_SHOWN + 10):
-        clock.shift(1)
-        report(store, join(f"Player no {number}"), bob)
-    seen, paths, path = [], [], "/admin"
-    while path:
-        page = browser.get(path)
-        rows = rows_of(page)
-        seen.append([each.partition("Player no ")[2].partition(" ,")[0] for each in rows])
-        links = {each.text: each["href"] for each in parse(page).select(".pages a")}
-        assert ("Previous" in links) == (path != "/admin")
-        paths.append(path)
-        path = links.get("Next")
-    numbers = [str(each) for each in range(2 * REPORTS_SHOWN + 10)]
-    assert seen == [numbers[:50], numbers[50:100], numbers[100:]]
-    for expected in (seen[1], seen[0]):
-        [path] = [
-            each["href"] for each in parse(page).select(".pages a") if each.text == "Previous"
-        ]
-        page = browser.get(path)
-        assert [
-            each.partition("Player no ")[2].partition(" ,")[0] for each in rows_of(page)
-        ] == expected
-    assert [each.text for each in parse(page).select(".pages a")] == ["Next"]
-    for each in store.records(REPORTS).ids()[-10:]:  # those of the last page are answered meanwhile
-        reports.answer(by(store.users.find_by_login("Warden"), store), each, "")
-    assert browser.get(paths[-1]).location == "/admin"
-
-
 def test_row_says_what_about_whom_by_whom_and_when(store, enter, join, game, clock):
     warden, emi, named = enter("Warden", MODERATOR), join("Emi"), join(LONG_NAME)
     kept = report(store, emi, named, "insults")
@@ -454,12 +369,6 @@ def test_row_says_what_about_whom_by_whom_and_when(store, enter, join, game, clo
     link = parse(page).select_one(".rows a")
     assert link["href"] == f"/admin/reports/{kept.id}"
     assert link["aria-label"] == f"Answer: {LONG_NAME}: insults or threats"
-
-
-def test_empty_queue_says_so(enter):
-    page = enter("Warden", MODERATOR).get("/admin")
-    assert "Nothing is waiting. Reports, new games" in text_of(page)
-    assert waiting_of(page) is None
 
 
 def test_queue_hides_reports_of_oneself_and_of_colleagues(store, enter, join):
@@ -510,17 +419,26 @@ def test_answered_report_leaves_the_queue(store, enter, join):
     assert store.records(REPORTS).read(kept.id).answer == "Suspended for a week."
 
 
-def test_administrators_close_a_report_about_a_damaged_record(store, enter, ada, bob, faults):
-    browser = enter("Chief", ADMINISTRATOR)
+def test_report_about_a_damaged_record_waits_for_administrators(store, enter, ada, bob, faults):
+    """Nor does a record that somebody edited break the pages of all moderators."""
+    warden, chief = enter("Warden", MODERATOR), enter("Chief", ADMINISTRATOR)
     kept = report(store, ada, bob)
-    odd = dataclasses.replace(kept, id="9" * 15 + "-00000000", about="edited by hand")
-    store.records(REPORTS).add(odd)
+    odd = ("edited by hand", "user:x", "client:", "user:" + "9" * 30, "", "user:77")
+    for number, edited in enumerate(odd):
+        record = dataclasses.replace(kept, id=f"{number:015d}-00000000", about=edited)
+        store.records(REPORTS).add(record)
+    assert [waiting_of(each.get("/admin")) for each in (warden, chief)] == [
+        "1 waiting",
+        "7 waiting",
+    ]
     faults.damage_user(bob.id)
+    rows = rows_of(chief.get("/admin"))
+    assert (len(rows), len({row.partition(" Reported")[2] for row in rows})) == (7, 1)
     row = "a damaged record: spam Reported by Ada , less than a minute ago Answer"
-    assert rows_of(browser.get("/admin")) == [row, row]
-    for each in (kept, odd):
-        assert "Report about a damaged record" in text_of(browser.get(f"/admin/reports/{each.id}"))
-        assert browser.post(f"/admin/reports/{each.id}", data={"answer": ""}).status_code == 303
+    assert rows.count(row) >= 2
+    for each in (kept.id, f"{0:015d}-00000000"):
+        assert "Report about a damaged record" in text_of(chief.get(f"/admin/reports/{each}"))
+        assert chief.post(f"/admin/reports/{each}", data={"answer": ""}).status_code == 303
 
 
 def test_page_of_a_report_of_a_game(store, enter, join, game):
@@ -570,12 +488,11 @@ def test_newest_others_about_the_same_player(store, enter, join, clock):
 
 def test_forged_id_is_404_and_changes_nothing(store, enter, join):
     browser = enter("Warden", MODERATOR)
+    assert "Nothing is waiting. Reports, new games" in text_of(browser.get("/admin"))
     kept = report(store, join("Emi"), join("Bob"))
     for each in FORGED_IDS:
         assert browser.get(f"/admin/reports/{each}").status_code == 404
         assert browser.post(f"/admin/reports/{each}", data={"answer": "x"}).status_code == 404
-        for name in ("after", "before"):
-            assert browser.get(f"/admin?{name}={each}").status_code in (200, 303)
     assert all_reports(store) == [kept]
 
 

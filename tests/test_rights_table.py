@@ -9,14 +9,17 @@ from conftest import PASSWORD
 from forms import parse, problems_of, text_of
 from werkzeug.datastructures import MultiDict
 
+from identity.acts import apps as app_acts
+from identity.acts import chat as chat_acts
+from identity.acts import invitations as invitation_acts
 from identity.acts import reports as report_acts
-from identity.acts.actors import Actor, Authority
+from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.acts.invitations import EndedBefore
 from identity.acts.look import read_look
 from identity.acts.reports import AnsweredBefore
 from model.errors import ChangedBefore
 from model.kinds import NOTES, REPORTS, WEBHOOKS
-from model.records import Suspension, now_ms
+from model.records import MODERATOR, Suspension, now_ms
 from model.site_records import Note, Webhook
 from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
@@ -91,6 +94,7 @@ ACTS = {
         (APP, {"name": "Chess", "redirect_uris": "https://a.example/\r\nhttps://b.example/"}),
         ("/developer/<disabled_id>/enable", {}, "client enable: client=<disabled_id>"),
         (f"{APP}/secret", {}, "client new-secret: client"),
+        (f"{APP}/cover", {}),
     ],
     "hand an app over": [
         (f"{APP}/owner", {"owner": "<name>", "seen": "<owner_id>"}, "client owner: client user"),
@@ -99,6 +103,7 @@ ACTS = {
     "see the apps and the log": [("/admin/apps", None), ("/admin/log", None)],
     "change the look and what the chat is told, create a key": [
         ("/admin/look", {"accent": "#7a3fb0", "seen": "<look_seen>"}, "look"),
+        ("/admin/look/logo", {}),
         ("/admin/look/logo/remove", {"seen": "<look_seen>"}, "look"),
         (CHAT, {"format": "json", "events": ["player", "game"], "seen": "5"}, "chat"),
         (f"{CHAT}/key", {"seen": "<chat_seen>"}, "chat"),
@@ -116,8 +121,8 @@ ACTS = {
 OUTDATED = {"/admin/reports/<report_id>": AnsweredBefore, f"{INVITATIONS}/revoke": EndedBefore}
 OUTDATED |= dict.fromkeys((f"{APP}/owner", "/admin/look", "/admin/look/logo/remove"), ChangedBefore)
 OUTDATED |= dict.fromkeys((CHAT, f"{CHAT}/key", f"{CHAT}/remove"), ChangedBefore)
-# Uploads, which tests/test_covers.py and tests/test_look.py try; a test of one's own app.
-ELSEWHERE = {f"{APP}/cover", "/admin/look/logo", f"{APP}/try", f"{APP}/try/token"}
+UPLOADS = {f"{APP}/cover", "/admin/look/logo"}  # without a file: 400 for those who may
+ELSEWHERE = {f"{APP}/try", f"{APP}/try/token"}  # a test of one's own app
 ELSEWHERE |= {f"{APP}/try/device", f"{APP}/try/device/token"}
 FOR_EVERYBODY = {f"{USER}/report", "/play/<client_id>/authorize"}
 
@@ -251,7 +256,7 @@ def test_level_may_do_what_the_table_says(
             before, logged = records(faults), len(audit_lines(store))
             with subtests.test(path, level=level, target_level=target_level):
                 if isinstance(form, dict):
-                    done = [200] if "preview" in form else [201, 303]
+                    done = [400] if path in UPLOADS else [200] if "preview" in form else [201, 303]
                     sent = fill_in(form, things)
                     answer = actors[level].post(put_in(path, things), data=sent)
                     assert (answer.status_code in done) == allowed, answer.text
@@ -285,16 +290,14 @@ def form_of_proof(page) -> tuple[str, MultiDict] | None:
     )
 
 
-def test_act_asks_for_a_proof_where_the_table_says(
-    app, store, actors, make_things, faults, clock, subtests
-):
+def test_acts_ask_for_a_proof(app, store, actors, make_things, faults, clock, subtests):
     """What was typed comes back, with a field for the password, and is done with it."""
     app.config["CLIENT_REGISTRATION"] = "members"
     levels = [(what, level) for what in ACTS for level in (1, 2)]
     for what, level in levels:
         things, actor = make_things(0), actors[level]
         for path, form, *_ in ACTS[what] if is_allowed(ROWS[what][level], level, 0) else []:
-            if not isinstance(form, dict):
+            if not isinstance(form, dict) or path in UPLOADS:
                 continue
             note_changes(store, things)
             clock.shift(PROOF_AGE)
@@ -319,3 +322,27 @@ def test_act_asks_for_a_proof_where_the_table_says(
                 assert list(problems_of(page)) == ["proof"] and records(faults) == before
                 done = actor.post(address, data=sent | {"password": PASSWORD})
                 assert done.status_code in (201, 303), done.text
+
+
+def test_acts_of_a_demoted_administrator_are_refused(store, add_players, faults, subtests):
+    """A page that was opened before has passed the check of the page."""
+    demoted, owner = add_players("Demoted", mod_level=MODERATOR) + add_players("Owner")
+    client, _ = store.clients.register("Chess", [], owner.id)
+    store.records(WEBHOOKS).put(Webhook("chat", 5, "https://x.example/", "json", ["game"], "k"))
+    invite = store.invites.find_unused(store.invites.issue(7))
+    before = records(faults)
+    by, owners = (Authority(store, Actor(each.id)) for each in (demoted, owner))
+    for name, act in {
+        "hand over": lambda: app_acts.hand_over(by, client.id, demoted.id, owner.id),
+        "hand over by the owner": lambda: app_acts.hand_over(
+            owners, client.id, demoted.id, owner.id
+        ),
+        "send again": lambda: chat_acts.send_again(by),
+        "discard": lambda: chat_acts.discard(by),
+        "remove webhook": lambda: chat_acts.remove(by, 5),
+        "invite": lambda: invitation_acts.create(by, 7),
+        "revoke": lambda: invitation_acts.revoke(by, invite.id),
+    }.items():
+        with subtests.test(name), pytest.raises(NotAllowed):
+            act()
+    assert records(faults) == before

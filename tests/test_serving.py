@@ -26,12 +26,6 @@ def test_missing_internal_is_named_in_one_line(subtests, server: ModuleType):
         assert refused.value.code == f"Error: {missing}: fix it"
 
 
-def test_worker_without_an_application_ends_without_an_error():
-    """It failed to boot; or the master calls this, for a worker that has just gone."""
-    gunicorn_config.worker_exit(None, SimpleNamespace())
-    gunicorn_config.post_worker_init(SimpleNamespace(wsgi=lambda *_: None))
-
-
 @pytest.mark.parametrize("version", ["2.7.3", "1.99.0", "2.7"])
 def test_granian_that_can_be_aborted_is_refused(monkeypatch, version):
     monkeypatch.setattr(granian, "__version__", version)
@@ -54,10 +48,15 @@ def test_serve_without_granian_exits_with_one_line(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_gunicorn_knows_every_setting():
-    """gunicorn ignores unknown names."""
+def test_gunicorn_knows_every_setting_and_a_worker_ends_without_an_application():
+    """gunicorn ignores unknown names.
+
+    It failed to boot; or the master calls this, for a worker that has just gone.
+    """
     settings = {name for name, value in vars(gunicorn_config).items() if type(value) in (str, int)}
     assert {name for name in settings if not name.startswith("__")} <= Config().settings.keys()
+    gunicorn_config.worker_exit(None, SimpleNamespace())
+    gunicorn_config.post_worker_init(SimpleNamespace(wsgi=lambda *_: None))
 
 
 @pytest.mark.live

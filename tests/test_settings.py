@@ -71,7 +71,7 @@ def test_variable_sets_its_setting(environment, subtests):
                 assert read_settings()[name] == value
 
 
-def test_base_url_and_folders_are_normalized(environment, tmp_path):
+def test_values_are_normalized_and_overrides_win(environment, tmp_path):
     environment.chdir(tmp_path)
     assert read_settings({"DATA_DIR": "data"})["DATA_DIR"] == f"{tmp_path}/data"
     for given, base_url in (
@@ -81,6 +81,11 @@ def test_base_url_and_folders_are_normalized(environment, tmp_path):
         ("HTTP://LocalHost:8000/", "http://localhost:8000"),
     ):
         assert read_settings({"BASE_URL": given})["BASE_URL"] == base_url
+    environment.setenv("IDENTITYX_SIGN_UP", "x")
+    environment.setenv("FLASK_SIGN_UP", "x")
+    environment.setenv("IDENTITY_SIGN_UP", "closed")
+    assert read_settings()["SIGN_UP"] == "closed"
+    assert read_settings({"SIGN_UP": "open"})["SIGN_UP"] == "open"
 
 
 INVALID = {  # by variable and the part of the message that says the fix
@@ -151,23 +156,6 @@ def test_folder_that_is_there_may_have_any_name(environment, tmp_path):
         assert read_settings()["DATA_DIR"] == f"{tmp_path}/{name}"
 
 
-def test_unknown_variable_error_lists_the_settings(environment):
-    for name in ("SIGNUP", "BASEURL", "data_dir", "SECRET_KEY", "DATA_DIR_", ""):
-        with environment.context() as changed, pytest.raises(SettingError) as refused:
-            changed.setenv(f"IDENTITY_{name}", "x")
-            read_settings()
-        assert str(refused.value).startswith(f"IDENTITY_{name} ")
-        assert all(each in str(refused.value) for each in SETTINGS)
-
-
-def test_overrides_win_and_other_prefixes_are_ignored(environment):
-    environment.setenv("IDENTITYX_SIGN_UP", "x")
-    environment.setenv("FLASK_SIGN_UP", "x")
-    environment.setenv("IDENTITY_SIGN_UP", "closed")
-    assert read_settings()["SIGN_UP"] == "closed"
-    assert read_settings({"SIGN_UP": "open"})["SIGN_UP"] == "open"
-
-
 def test_proxies_default_is_one_for_https(environment):
     for base_url, values in (
         ("http://localhost:8000", {None: 0, "": 0, "0": 0, "1": 1}),
@@ -208,7 +196,7 @@ def test_import_reads_no_setting_and_creates_no_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_storage_is_refused_without_showing_it(environment):
+def test_unknown_variable_or_storage_is_refused(environment):
     for url in (
         *("", "file", "files://s3cret", "postgresql", "mysql://a:s3cret@h", "files\r"),
         *("postgresql://a:s3cret@h/b\r", "'postgresql://a:s3cret@h'", " postgresql://a:s3cret@h"),
@@ -219,3 +207,9 @@ def test_another_storage_is_refused_without_showing_it(environment):
         message = str(refused.value)
         assert message.startswith("IDENTITY_STORAGE ") and "postgresql://user@host" in message
         assert "s3cret" not in message
+    for name in ("SIGNUP", "BASEURL", "data_dir", "SECRET_KEY", "DATA_DIR_", ""):
+        with environment.context() as changed, pytest.raises(SettingError) as refused:
+            changed.setenv(f"IDENTITY_{name}", "x")
+            read_settings()
+        assert str(refused.value).startswith(f"IDENTITY_{name} ")
+        assert all(each in str(refused.value) for each in SETTINGS)

@@ -44,11 +44,14 @@ def test_sign_in_normalizes_name_and_email(open_browser, ada, subtests):
             assert is_signed_in(signed_in(open_browser(), name))
 
 
-def test_password_must_match_exactly(browser, ada):
+def test_password_must_match_exactly_and_a_damaged_hash_is_503(browser, ada, store):
     for password in (PASSWORD + " ", PASSWORD.upper(), "", PASSWORD[:-1], "wrong"):
         assert browser.sign_in(password=password).status_code == 403
     assert browser.post(f"/sign-in?name=Ada&password={PASSWORD}").status_code == 403
     assert not is_signed_in(browser)
+    for damaged in ("wrapped:", "wrapped:|", "wrapped:a$b$c|pbkdf2", "md9$a$b"):
+        edit(store.users, ada.id, password_hash=damaged)
+        assert browser.sign_in().status_code == 503
 
 
 KEPT = ["/", "/a", "/a?b=c&d=%2B+%26", "/oauth/authorize?state=%22", "/a//b", "/.//evil.example"]
@@ -92,6 +95,9 @@ def test_unknown_name_is_answered_as_a_wrong_password(store, browser, ada, bob):
         assert answer.status_code == 403
         assert without_name(answer, name) == without_name(wrong, "Ada")
         assert sorted(answer.headers.keys()) == sorted(wrong.headers.keys())
+    store.users.rename(ada.id, "Grace")  # the old name is as good as unknown
+    answer = browser.sign_in("Ada", "wrong")
+    assert (answer.status_code, without_name(answer, "Ada")) == (403, without_name(wrong, "Ada"))
 
 
 def test_every_sign_in_takes_as_many_hashes(store, browser, ada, monkeypatch, subtests):
@@ -191,14 +197,11 @@ def test_wrapped_hash_works_without_the_legacy_digest(monkeypatch):
     assert not passwords.verify_password(wrapped, digest)
 
 
-def test_damaged_hash_is_503(store, browser, ada):
-    for damaged in ("wrapped:", "wrapped:|", "wrapped:a$b$c|pbkdf2", "md9$a$b"):
-        edit(store.users, ada.id, password_hash=damaged)
-        assert browser.sign_in().status_code == 503
-
-
 def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
-    """Not the sign-in page again and again; nor does the sign-up create an account."""
+    """Not the sign-in page again and again; nor does the sign-up create an account.
+
+    Programs send the form alone, as docs/grant.md does, and need no cookie before.
+    """
     app = make_app(SIGN_UP="open")
     store, anyone = app.extensions["storage"], app.test_client(use_cookies=False)
     for path, name in (("/sign-in", "Ada"), ("/sign-up", "Bob")):
@@ -213,10 +216,6 @@ def test_browser_that_keeps_no_cookies_is_told(make_app, ada, subtests):
             assert anyone.post(path, data=fields, headers={"Cookie": cookie}).status_code == 303
             assert anyone.post(path, data=fields | {"name": "Eve"}).status_code == 400
     assert [each.name for each in map(store.users.read, store.users.ids())] == ["Ada", "Bob"]
-
-
-def test_sign_in_without_its_page_needs_no_cookie_before(anyone, ada):
-    """Programs send the form alone, as docs/grant.md does."""
     assert anyone.post("/sign-in", data={"name": "Ada", "password": PASSWORD}).status_code == 303
 
 
@@ -241,15 +240,14 @@ def test_cookie_is_httponly_lax_and_lasts_14_days(make_app, base_url, name):
         assert ("secure" in each) == (name == "__Host-session")
 
 
-def test_cookie_of_another_program_on_this_host_changes_nothing(adas_browser, ada):
-    """All ports of 127.0.0.1 share cookies (RFC 6265 8.5), and Flask calls its own "session"."""
+def test_cookie_of_version_1_0_is_renamed_and_that_of_another_program_stays(adas_browser, anyone):
+    """Its player stays signed in. A picture, which caches keep, gets no cookie.
+
+    All ports of 127.0.0.1 share cookies (RFC 6265 8.5), and Flask calls its own "session".
+    """
     adas_browser.set_cookie("session", "eyJ1c2VyIjoxfQ.aaaaaa.bbbbbb")
     assert adas_browser.get("/account").status_code == 200
     assert adas_browser.get_cookie("session").value == "eyJ1c2VyIjoxfQ.aaaaaa.bbbbbb"
-
-
-def test_cookie_of_version_1_0_is_renamed(adas_browser, anyone):
-    """Its player stays signed in. A picture, which caches keep, gets no cookie."""
     value = adas_browser.get_cookie("identity_session").value
     old = {"Cookie": f"session={value}"}
     assert "Set-Cookie" not in anyone.get("/static/style.css", headers=old).headers
@@ -265,7 +263,7 @@ def test_cookie_of_version_1_0_is_renamed(adas_browser, anyone):
     assert anyone.get("/account", headers=old).status_code == 303
 
 
-def test_each_sign_in_creates_a_session_of_its_browser(store, browser, ada):
+def test_each_sign_in_creates_a_session_and_20_are_kept(store, browser, ada, open_browser):
     words = {
         "": "a browser on an unknown system",
         "<script>Firefox</script> Android": "Firefox on Android",
@@ -281,6 +279,11 @@ def test_each_sign_in_creates_a_session_of_its_browser(store, browser, ada):
     assert [each.browser for each in sessions] == list(words.values())
     assert len(cookies) == len({each.id for each in sessions}) == len(words)
     assert before <= sessions[0].since <= sessions[-1].since <= now_ms()
+    browsers = [open_browser() for _ in range(22)]
+    for each in browsers:
+        each.sign_in()
+    assert [is_signed_in(each) for each in browsers] == [False] * 2 + [True] * 20
+    assert len(store.users.read(ada.id).sessions) == 20
 
 
 def test_sign_out_deletes_the_cookie_in_any_case(browser, ada, faults, subtests):
@@ -298,11 +301,3 @@ def test_sign_out_deletes_the_cookie_in_any_case(browser, ada, faults, subtests)
             faults.allow_saves()
             if name == "damaged":
                 faults.repair_user(ada.id)
-
-
-def test_only_the_newest_20_sessions_are_kept(store, open_browser, ada):
-    browsers = [open_browser() for _ in range(22)]
-    for each in browsers:
-        each.sign_in()
-    assert [is_signed_in(each) for each in browsers] == [False] * 2 + [True] * 20
-    assert len(store.users.read(ada.id).sessions) == 20

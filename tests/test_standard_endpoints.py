@@ -11,7 +11,7 @@ from model.records import ADMINISTRATOR, MODERATOR, Grant, sha256
 
 CALLBACK = "https://forum.example/callback"
 SITE = "http://localhost"
-OTHER_GRANT = {"grant_type": "password"}
+OTHER_GRANT, UNSUPPORTED = {"grant_type": "password"}, "unsupported_grant_type"
 
 
 @pytest.fixture(params=["off", "on"])
@@ -41,7 +41,7 @@ def claims_of(program: Program, browser: Browser, scope: str) -> dict:
         ({"code": None}, 400, "invalid_request"),
         ({"code": ["a", "b"]}, 400, "invalid_request"),
         ({"grant_type": None}, 400, "invalid_request"),
-        (OTHER_GRANT, 400, "unsupported_grant_type"),
+        (OTHER_GRANT, 400, UNSUPPORTED),
         ({"client_secret": None}, 400, "invalid_client"),
         ({"client_secret": "wrong"}, 401, "invalid_client"),
         ({"code": "unknown"}, 400, "invalid_grant"),
@@ -50,9 +50,7 @@ def claims_of(program: Program, browser: Browser, scope: str) -> dict:
         ({"more": "x" * 16384}, 413, "invalid_request"),
     ],
 )
-def test_error_has_its_rfc_6749_name_and_the_text_of_the_contract(
-    forum, adas_browser, changes, status, error
-):
+def test_error_has_its_name_and_the_contracts_text(forum, adas_browser, changes, status, error):
     """RFC 6749 5.2. Each has the status and the text of /api/oauth/token, and uses up no code."""
     code = adas_browser.allow(forum)
     answer = forum.exchange_standard(code, **changes)
@@ -63,18 +61,13 @@ def test_error_has_its_rfc_6749_name_and_the_text_of_the_contract(
     assert forum.exchange_standard(code).status_code == 200
 
 
-def test_unsupported_grant_type_is_reported_whatever_else_is_wrong(forum):
-    answer = forum.exchange_standard(
-        None, **OTHER_GRANT, client_secret="wrong", redirect_uri=["a", "b"]
-    )
-    assert answer.json["error"] == "unsupported_grant_type"
-
-
-def test_method_and_media_type_errors_are_json(anyone):
+def test_method_media_type_and_grant_type_errors_are_json(anyone, forum):
     answer = anyone.get("/oauth/token")
     assert (answer.status_code, answer.allow) == (405, {"OPTIONS", "POST"})
     assert answer.json["error"] == "invalid_request"
     assert anyone.post("/oauth/token", json={}).json["error"] == "invalid_request"
+    wrong = {"client_secret": "wrong", "redirect_uri": ["a", "b"]}  # is not told first
+    assert forum.exchange_standard(None, **OTHER_GRANT, **wrong).json["error"] == UNSUPPORTED
 
 
 def test_scope_is_returned_only_if_fewer_were_granted(app, forum, adas_browser):
@@ -95,9 +88,6 @@ def test_scope_is_returned_only_if_fewer_were_granted(app, forum, adas_browser):
         members = {"access_token", "token_type", "expires_in"}
         members |= {"id_token"} if openid and "openid" in (asked or "") else set()
         assert answer.json.keys() - {"scope"} == members
-
-
-def test_response_of_the_contract_stays_as_it_is(forum, adas_browser):
     answer = forum.exchange(adas_browser.allow(forum, scope="openid profile groups x"))
     assert [*answer.json] == ["access_token", "token_type", "expires_in"]
     assert [*forum.whois(answer.json["access_token"]).json] == ["id", "name", "pfpTimestamp"]
@@ -120,18 +110,6 @@ def test_pages_of_public_clients_may_read_responses_and_errors(anyone, register,
         assert answer.headers.get("Access-Control-Allow-Origin") == allowed
     answer = anyone.preflight("/oauth/token", "POST", "content-type")
     assert answer.headers["Access-Control-Allow-Methods"] == "POST"
-
-
-def test_userinfo_has_the_claims_of_the_granted_scopes(store, forum, adas_browser, ada):
-    public = {"sub": "1", "id": 1, "name": "Ada", "nickname": "Ada"}
-    public |= {"username": "ada", "preferred_username": "ada"}
-    public |= {"picture": f"{SITE}/users/1/picture", "profile": f"{SITE}/users/1"}
-    assert claims_of(forum, adas_browser, "") == public
-    email = {"email": "ada@example.org", "email_verified": False}
-    assert claims_of(forum, adas_browser, "profile email") == public | email
-    edit(store.users, ada.id, mod_level=MODERATOR, flairs=["none", "Founder", "none of them"])
-    groups = ["players", "moderators", "flair:Founder", "flair:none of them"]
-    assert claims_of(forum, adas_browser, "groups") == public | {"groups": groups}
 
 
 def test_handle_stays_when_the_player_is_renamed(store, forum, open_browser, adas_browser, ada):
@@ -269,10 +247,19 @@ def test_player_of_no_group_is_let_in_to_no_game(store, adas_browser, ada):
         assert ask(scope="userinfo join") == (200, "consent_required")
 
 
-def test_consent_page_shows_role_and_flairs(store, forum, adas_browser, ada):
+def test_consent_page_and_userinfo_have_what_was_granted(store, forum, adas_browser, ada):
     edit(store.users, ada.id, flairs=["none", "Founder"])
     page = adas_browser.get(forum.link(scope="groups"))
     assert "your role and flairs" in page.text and ">players, Founder<" in page.text
     adas_browser.decide(page)
     assert adas_browser.get(forum.link(scope="groups profile")).status_code == 303  # remembered
     assert "your role and flairs" not in adas_browser.get(forum.link(scope="email")).text
+    public = {"sub": "1", "id": 1, "name": "Ada", "nickname": "Ada"}
+    public |= {"username": "ada", "preferred_username": "ada"}
+    public |= {"picture": f"{SITE}/users/1/picture", "profile": f"{SITE}/users/1"}
+    assert claims_of(forum, adas_browser, "") == public
+    email = {"email": "ada@example.org", "email_verified": False}
+    assert claims_of(forum, adas_browser, "profile email") == public | email
+    edit(store.users, ada.id, mod_level=MODERATOR, flairs=["none", "Founder", "none of them"])
+    groups = ["players", "moderators", "flair:Founder", "flair:none of them"]
+    assert claims_of(forum, adas_browser, "groups") == public | {"groups": groups}

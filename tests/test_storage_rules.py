@@ -172,6 +172,8 @@ def test_message_names_the_character_that_is_refused(subtests):
     judge(subtests, check_name, [], refused)
     assert "U+200B (zero width space) can't be shown" in check_bio("a\u200bb")
     assert "U+0007 can't be shown" in check_report_text("a\x07")
+    for name in ("Ａｄａ", "ﬁne", "Jose\u0301", " Ada"):
+        assert "look like others" in check_name(name)
 
 
 def test_texts_on_one_line(subtests):
@@ -206,7 +208,7 @@ def test_texts_on_one_line(subtests):
                 read_settings({name: text})
 
 
-def test_name_that_looks_like_a_reserved_one_is_refused(subtests):
+def test_name_that_looks_reserved_or_like_the_site_is_refused(subtests):
     """Compared by Unicode's confusables, in any case, without accents and separators."""
     for name in [
         *("ɑdmin", "admın", "ꭤdmin", "adrnin", "AdmIn", "ADMlN", "Admln", "adm1n", "r00t", "rοοt"),
@@ -220,9 +222,6 @@ def test_name_that_looks_like_a_reserved_one_is_refused(subtests):
     for name in ["ɑdmin", "admın", "ADMlN", "r00t", "ᴀᴅᴍɪɴ", "a.d.m.i.n", "pIayer7", "player 7"]:
         with subtests.test(ascii(name)):
             assert "reserved" in check_name(normal_name(name))
-
-
-def test_name_that_looks_like_the_site_is_refused(subtests):
     for name in [
         *("Our games", "our_games", "OURGAMES", "0ur garnes", "Our gɑmes", "Oür Games"),
         *("Our games admin", "Our games Staff", "Support Our-Games", "moderators our games"),
@@ -254,11 +253,6 @@ def test_only_administrators_apps_may_look_official(subtests):
 def test_data_of_others_has_its_license():
     for path, owner in ((CONFUSABLES, "Unicode, Inc."), (COMMON_PASSWORDS, "Django Software")):
         assert owner in path.with_suffix(".LICENSE").read_text(encoding="utf-8")
-
-
-def test_name_not_in_its_normal_form_is_refused():
-    for name in ("Ａｄａ", "ﬁne", "Jose\u0301", " Ada"):
-        assert "look like others" in check_name(name)
 
 
 # -- Email addresses, bios, passwords, names of clients ------------------------------------------
@@ -300,8 +294,11 @@ def test_email_rules(subtests):
     judge(subtests, check_email, accepted, refused)
 
 
-def test_spellings_of_an_address_have_one_form(subtests):
-    """IDNA 2008, with the mapping of RFC 5895; no other mailbox has that form."""
+def test_spellings_of_an_address_have_one_form_or_none(subtests):
+    """IDNA 2008, with the mapping of RFC 5895; no other mailbox has that form.
+
+    What is typed stays a text that the rule refuses.
+    """
     spellings = {
         "ada@xn--bcher-kva.example": (
             *("ada@bücher.example", " ada@BÜCHER.Example ", "ada@bu\u0308cher.example"),
@@ -319,16 +316,13 @@ def test_spellings_of_an_address_have_one_form(subtests):
             with subtests.test(ascii(text)):
                 assert normal_email(text) == ascii_email(form) == form
                 assert login_key(text) == form.lower()
-
-
-def test_address_that_breaks_the_rule_has_no_form(subtests):
-    """What is typed stays a text that the rule refuses."""
     for text in ("", "ada", "a@[", "a@ex\u200dample.org", "=?utf-8?q??=@b.example", "a" * 9999):
         with subtests.test(ascii(text[:30])):
             assert normal_email(text) == text and ascii_email(text) is None
 
 
 def test_bio_rules(subtests):
+    """`has_controls` and `drop_hidden` do not look for them in a printable text."""
     accepted = [
         *("", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂", "Zoë", "۝ 🏳️"),
         # Joiners in Persian and Hindi words and in emoji, and the tags of a flag
@@ -344,17 +338,10 @@ def test_bio_rules(subtests):
         *("é\u200d\u200dé", "é\u200c b", "\U0001f3f4\U000e0067", "\u200b"),
     )
     judge(subtests, check_bio, accepted, refused)
-
-
-def test_hidden_characters_of_a_bio_are_dropped():
     text = "a\u202e\u200bb\u2066 é\u200d\u200dé\U000e0041 👨\u200d👩 می\u200cخ"
     assert drop_hidden(text) == "ab éé 👨\u200d👩 می\u200cخ"
     assert check_bio(drop_hidden(text)) is None
     assert drop_hidden("plain") == "plain"
-
-
-def test_printable_characters_are_neither_control_characters_nor_hidden():
-    """`has_controls` and `drop_hidden` do not look for them in a printable text."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     found = CONTROL.findall(every) + [match[0] for match in HIDDEN.finditer(every)]
     assert [each for each in found if each.isprintable()] == []
@@ -384,15 +371,17 @@ def test_password_rules(subtests):
     # A name of three letters may be in a password.
     assert check_password("adamant and bobbing", "Ada", "bob@example.org") is None
     assert "Leave your name" in check_password("adamant and bobs", "Ada", "bobs@example.org")
-
-
-def test_common_password_with_digits_added_is_refused():
     commons = COMMON_PASSWORDS.read_text(encoding="utf-8").splitlines()
     assert len(commons) == len(set(commons)) > 19_000
     for common in commons[:3000:10]:
         # A short one is looked at as well, where digits make it a longer one.
         problem = check_password(common.ljust(12, "7"), "", "")
         assert "common" in (problem or "") or len(common) < COMMON_LENGTH
+    assert check_password("password kqz 1", "", "").startswith("Too common")
+    assert check_password("password kqzx", "", "") is None
+    # The shortest common password that counts has four letters.
+    assert check_password("love 4/8/29!", "", "").startswith("Too common")
+    assert check_password("sex 4/8/2/97!", "", "") is None
 
 
 def test_client_name_is_visible_and_covers_nothing_else(subtests):
@@ -499,6 +488,7 @@ CHESS = Client("c" * 24, "Chess", "", REGISTERED)
 
 
 def test_redirect_uri_has_any_loopback_port_and_nothing_else_differs(subtests):
+    """RFC 9700 4.1.3."""
     accepted = [
         *REGISTERED,
         *("http://127.0.0.1:1/cb", "http://127.0.0.1:65535/cb", "http://127.0.0.1"),
@@ -507,15 +497,25 @@ def test_redirect_uri_has_any_loopback_port_and_nothing_else_differs(subtests):
     refused = [
         *("", "cb", "https://a.example", "https://a.example//cb", "https://a.example/cb/x"),
         *("https://a.example/cb?x", "https://a.example/cb#", "https://a.example/CB"),
+        *(f"https://a.example/cb{end}" for end in ("?", "#x", "x", " ", "\0", "\t", "%00", ";x")),
+        *(f"https://a.example/cb/{up}/cb" for up in ("..", "%2e%2e", ".%2E", "..;", ".")),
         *("HTTPS://a.example/cb", "https://A.example/cb", "http://a.example/cb"),
         *("https://a.example:443/cb", "https://a.example./cb", "https://a.example/cb\n"),
-        *(" https://a.example/cb", "https://a.example@evil.example/cb"),
+        *(" https://a.example/cb", "https://a.example@evil.example/cb", "https://a.example/c"),
         *("https://a.example.evil.example/cb", "https://evil.example/https://a.example/cb"),
         *("https://a.example/x/../cb", "https://a.example/%2e%2e/cb", "https://a.example/%63b"),
         *("https://a.example\\/cb", "https://a.example/?to=y", "https://a.example/?to=x&to=y"),
+        *("https://a.example/./cb", "https://a%2Eexample/cb", "https://a.example:8443/cb"),
+        *("https://sub.a.example/cb", "https://evila.example/cb", "https://ada@a.example/cb"),
+        *("https://evil.example\\@a.example/cb", "https://evil.example#@a.example/cb"),
+        *("https://a.example\\.evil.example/cb", "//a.example/cb", "/cb", "\\\\a.example/cb"),
+        *("javascript:alert(1)", "data:text/html,x", "https://a。example/cb"),
+        "https://а.example/cb",  # a Cyrillic letter
         # localhost is a name that may lead elsewhere (RFC 8252 8.3)
         *("http://localhost:3000/cb", "http://localhost:80/cb", "http://localhost@evil.example/cb"),
         *("https://127.0.0.1/cb", "http://127.0.0.1/cb2", "http://127.0.0.1:80/"),
+        *("http://127.0.0.1:65536/cb", "http://127.0.0.1:x/cb", "http://127.0.0.1:3000/cb?x=1"),
+        *("http://127.0.0.1:3000/cb#x", "http://127.0.0.1:3000.evil.example/cb"),
         *("http://127.0.0.2/cb", "http://127.0.0.1:80@evil.example/"),
         *("http://127.0.0.1:80@evil.example/cb", "http://127.0.0.1@evil.example/cb"),
         *("http://127.0.0.1.evil.example/cb", "http://127.0.0.1:80\\@evil.example/cb"),
@@ -528,8 +528,24 @@ def test_redirect_uri_has_any_loopback_port_and_nothing_else_differs(subtests):
     for uri in accepted + refused:
         with subtests.test(ascii(uri)):
             assert CHESS.accepts_redirect_uri(uri) == (uri in accepted)
+    for registered, others in OTHERS_BY_REGISTERED.items():
+        client = Client("c" * 24, "Go", "", [registered], public=registered.startswith("org"))
+        assert client.accepts_redirect_uri(registered)
+        assert not any(map(client.accepts_redirect_uri, others)), registered
     for uri in ("", *REGISTERED):
         assert not Client("c" * 24, "A game", "", []).accepts_redirect_uri(uri)
+
+
+OTHERS_BY_REGISTERED = {
+    "http://127.0.0.1": ["http://127.0.0.1:3000@evil.example"],
+    "http://localhost/cb": ["http://localhost:3000/cb"],
+    "http://127.0.0.2/cb": ["http://127.0.0.2:3000/cb"],
+    "https://a.example/cb": ["https://a.example:3000/cb"],
+    "org.example.a:/cb": [
+        *("org.example.a:/cb/", "org.example.a://cb", "org.example.a.evil:/cb"),
+        "ORG.example.a:/cb",
+    ],
+}
 
 
 def test_redirect_uri_rules_of_a_public_client(subtests):

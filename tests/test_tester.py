@@ -230,15 +230,6 @@ def remembered(store, user) -> dict[str, tuple]:
     return {name: (each.scope, each.since) for name, each in consents.items()}
 
 
-def test_test_ends_after_ten_minutes(tester, clock):
-    tester.allow()
-    clock.shift(TEST_MAX_AGE / 1000)
-    assert EXCHANGE in tester.open().text
-    clock.shift(1)
-    assert EXCHANGE not in tester.open().text
-    assert problems_of(tester.exchange()) == {"form": NO_CODE}
-
-
 def test_refused_start_ends_the_test_before(tester, store):
     tester.allow()
     for disabled in (True, False):
@@ -268,12 +259,17 @@ def test_response_with_another_state_is_ignored(make_tester, started):
     assert problems_of(tester.exchange()) == {"form": NO_CODE}
 
 
-def test_state_is_valid_once(tester):
+def test_state_is_valid_once_and_a_sign_in_ends_the_test(tester):
+    """A code of the account that was signed in before is not mixed with the new one."""
     answer = tester.browser.decide(tester.browser.get(tester.start()))
     assert tester.browser.get(answer.location).status_code == 303
     page = tester.browser.get(answer.location)
     assert (page.status_code, problems_of(page)) == (400, {"form": NOT_OURS})
     assert tester.exchange().status_code == 200  # the first response stands
+    tester.allow()
+    tester.browser.sign_in()
+    assert tester.kept() == {}
+    assert problems_of(tester.exchange()) == {"form": NO_CODE}
 
 
 def test_refused_authorization_is_explained(tester):
@@ -294,13 +290,19 @@ def test_refused_authorization_is_explained(tester):
 # -- the token request ---------------------------------------------------------------------------
 
 
-def test_code_older_than_a_minute_is_explained(tester, clock):
+def test_code_older_than_a_minute_is_explained_and_the_test_ends_after_ten(tester, clock):
     tester.allow()
     clock.shift(61)
     page = tester.exchange()
     assert page.status_code == 400
     assert problems_of(page)["form"].startswith("The code is older than 60 seconds.")
     assert EXCHANGE not in page.text
+    tester.allow()
+    clock.shift(TEST_MAX_AGE / 1000)
+    assert EXCHANGE in tester.open().text
+    clock.shift(1)
+    assert EXCHANGE not in tester.open().text
+    assert problems_of(tester.exchange()) == {"form": NO_CODE}
 
 
 def test_wrong_secrets_count_for_the_developers_address(tester):
@@ -317,7 +319,7 @@ def test_wrong_secrets_count_for_the_developers_address(tester):
 
 # -- who may test --------------------------------------------------------------------------------
 
-POSTS = ["/token", ""]
+POSTS = ["/token", "", "/device", "/device/token"]
 
 
 def test_app_of_another_player_cannot_be_tested(tester, bob, open_browser, store):
@@ -332,14 +334,6 @@ def test_app_of_another_player_cannot_be_tested(tester, bob, open_browser, store
     edit(store.users, bob.id, mod_level=ADMINISTRATOR)
     bobs.allow()
     assert messages_of(bobs.exchange())[-1][1]["name"] == "Bob"
-
-
-def test_sign_in_in_between_ends_the_test(tester):
-    """A code of the account that was signed in before is not mixed with the new one."""
-    tester.allow()
-    tester.browser.sign_in()
-    assert tester.kept() == {}
-    assert problems_of(tester.exchange()) == {"form": NO_CODE}
 
 
 # -- code for one's own app ----------------------------------------------------------------------
@@ -479,16 +473,14 @@ def test_device_tester_signs_in_and_shows_every_message(device_tester, scope):
     assert device_tester.kept() == {}
 
 
-def test_early_poll_of_a_test_is_explained(device_tester, monkeypatch):
-    monkeypatch.setattr(identity.oauth.device, "is_early_poll", lambda device_id: True)
-    device_tester.start()
-    page = device_tester.poll()
+def test_early_poll_and_cancelled_device_test_are_explained(device_tester, monkeypatch):
+    with monkeypatch.context() as early:
+        early.setattr(identity.oauth.device, "is_early_poll", lambda device_id: True)
+        user_code = device_tester.start()
+        page = device_tester.poll()
     assert (page.status_code, "You asked again within the interval." in page.text) == (200, True)
     assert messages_of(page)[-1][1] == {"message": "slow_down"}
-
-
-def test_cancelled_device_test_is_explained_and_over(device_tester):
-    device_tester.answer(device_tester.start(), "deny")
+    device_tester.answer(user_code, "deny")
     page = device_tester.poll()
     assert page.status_code == 400
     assert problems_of(page)["form"].startswith("You pressed Cancel. When a player does that")
@@ -497,9 +489,7 @@ def test_cancelled_device_test_is_explained_and_over(device_tester):
 
 @pytest.mark.parametrize("polled", [False, True])
 @pytest.mark.parametrize("consented", [False, True])
-def test_consent_to_a_device_is_afterwards_as_before(
-    device_tester, store, ada, clock, consented, polled
-):
+def test_consent_to_a_device_stays_as_before(device_tester, store, ada, clock, consented, polled):
     if consented:
         started = device_tester.program.http.post(
             "/oauth/device", data={"client_id": device_tester.program.id}
@@ -554,14 +544,6 @@ def test_refused_device_request_is_explained(device_tester, store):
     page = device_tester.browser.post(f"{device_tester.path}/device")
     assert (page.status_code, device_tester.kept()) == (429, {})
     assert problems_of(page)["form"].startswith("The site refused the request: ")
-
-
-def test_device_tester_is_for_those_who_manage_the_app(device_tester, bob, open_browser):
-    browser = open_browser()
-    for status in (303, 403):
-        answers = [browser.post(f"{device_tester.path}/device{each}") for each in POSTS]
-        assert {each.status_code for each in answers} == {status}
-        browser.sign_in("Bob")
 
 
 def test_each_way_of_signing_in_has_its_test(make_tester, device_tester, store):

@@ -63,9 +63,7 @@ def test_nothing_secret_too_large_or_foreign_is_kept(store, adas_browser, ada, s
             assert adas_browser.get("/unsent").location == "/account"
 
 
-def test_text_is_for_its_player_and_for_half_an_hour(
-    store, adas_browser, ada, bob, clock, subtests
-):
+def test_text_is_for_its_player_for_half_an_hour(store, adas_browser, ada, bob, clock, subtests):
     for name, minutes, status in (("Ada", 29, 200), ("Ada", 31, 303), ("Bob", 1, 303)):
         with subtests.test(name, minutes=minutes):
             adas_browser.sign_in()

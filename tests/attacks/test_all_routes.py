@@ -4,12 +4,13 @@ import itertools
 import re
 import shutil
 from collections.abc import Iterator
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from conftest import FOREIGN_LINK, PASSWORD, Browser
 from flask import Flask
 from forms import edit, hidden_field, signed_in
+from test_rights_table import put_in
 
 import identity_server
 from identity.access.passwords import hash_password
@@ -101,12 +102,6 @@ def things(store, ada, bob, game, report):
     ids |= {"owner_id": game.owner_id or "", "passkey_id": "0" * 64}
     ids |= {"note_id": note.id, "invite_id": invite.id}
     return {f"<{name}>": str(each) for name, each in ids.items()}
-
-
-def put_in(text: str, things: dict[str, str]) -> str:
-    for name, thing_id in things.items():
-        text = text.replace(name, thing_id)
-    return text
 
 
 SIGN_OUT_PATHS = ("/sign-out", "/oauth/logout/confirm")
@@ -306,9 +301,7 @@ def test_no_form_can_be_sent_by_another_site(app, visitor, game, ada, faults):
     assert faults.stored() == before
 
 
-def test_no_page_reads_a_template_after_the_start(
-    tmp_path, folders, environment, new_process, unsynced
-):
+def test_no_template_is_read_after_the_start(tmp_path, folders, environment, new_process, unsynced):
     """Between the two commands of an upgrade the disk has the templates of another version."""
     resources = tmp_path / "resources"
     shutil.copytree(f"{ROOT}/templates", resources / "templates")
@@ -363,9 +356,7 @@ def stored_records(faults) -> dict[str, bytes]:
     return {place: content for place, content in stored if not place.startswith("attempts/")}
 
 
-def test_get_head_and_options_change_nothing(
-    app, administrator_browser, ada, program, game, faults
-):
+def test_safe_methods_change_nothing(app, administrator_browser, ada, program, game, faults):
     """Another site can send a browser to any address, so safe methods must change nothing.
 
     The one exception is an authorization request that the player allowed before: it issues a code.
@@ -378,6 +369,40 @@ def test_get_head_and_options_change_nothing(
             administrator_browser.open(f"{address}?decision=allow{fields}", method=method)
         administrator_browser.open(program.link(decision="allow"), method=method)
     assert stored_records(faults) == before
+
+
+# What guests may ask for below the addresses of members; /account/email needs a mail server.
+FOR_GUESTS = {
+    *("/users/<user_id>", "/users/<user_id>/picture", "/games/<client_id>", "/play/<client_id>"),
+    *("/developer/docs", "/developer/docs/<name>"),
+}
+REFUSED_TO_GUESTS = {  # to their scripts, and by the addresses of letters
+    *("/account/passkeys/options", "/play/<client_id>/authorize"),
+    *("/account/email/confirm", "/account/email/letters"),
+}
+MEMBERS_ONLY = re.compile("/(account|admin|developer|device|games|play|unsent|users|welcome)(/|$)")
+
+
+def test_guest_is_asked_to_sign_in_and_comes_back(app, open_browser, things, faults):
+    """A form cannot be sent again; what was typed in a report comes back with its page."""
+    guest, before = open_browser(), faults.stored()
+    things["<any(picture, flair, game):step>"] = "game"
+    seen = {True: set(), False: set()}
+    for rule in app.url_map.iter_rules():
+        path = put_in(rule.rule, things)
+        for method in {"GET", "POST"} & rule.methods if MEMBERS_ONLY.match(path) else ():
+            answer = guest.open(f"{path}?q=a%20b", method=method)
+            asked = urlsplit(answer.location or "")
+            seen[asked.path == "/sign-in"].add(rule.rule)
+            if asked.path == "/sign-in":
+                is_form = method == "POST" and not path.endswith("/report")
+                back = dict(parse_qsl(asked.query))["next"]
+                assert answer.status_code == 303
+                assert back in (["/account"] if is_form else [path, f"{path}?q=a%20b"]), path
+            elif rule.rule in REFUSED_TO_GUESTS:
+                assert answer.status_code in (403, 404)
+    assert seen[False] == FOR_GUESTS | REFUSED_TO_GUESTS
+    assert faults.stored() == before
 
 
 # Every route with a form: one that it accepts besides its stamp, or why it needs no stamp.
@@ -492,9 +517,7 @@ def test_press_in_the_first_second_does_not_count(
             administrator_browser.get(answer.location)  # shows its notice
 
 
-def test_forms_of_routes_with_a_stamp_have_one(
-    app, store, administrator_browser, ada, bob, game, report, things
-):
+def test_stamped_routes_have_a_stamp(store, administrator_browser, ada, bob, game, report, things):
     """The page also loads the script that holds back their buttons, those for deletion too."""
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     with store.users.edit(bob.id) as user:

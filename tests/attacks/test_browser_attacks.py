@@ -86,9 +86,7 @@ def hold_requests(page: Page, address: str) -> list[Route]:
 
 
 @pytest.mark.parametrize("file_name", ["style.css", "hold.js"])
-def test_allow_is_hidden_until_its_guard_script_has_loaded(
-    page: Page, game_client: Client, file_name: str
-):
+def test_allow_is_hidden_until_its_script_loaded(page: Page, game_client: Client, file_name: str):
     """RFC 9700 4.16: on a slow connection, clicks would count before the script runs.
 
     A picture that comes later does not disable it again: a click at that moment would be lost.

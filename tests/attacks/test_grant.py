@@ -43,9 +43,7 @@ def signed_values(store, adas_browser, ada, program, game) -> dict[str, str]:
     }
 
 
-def test_signature_is_valid_for_its_own_purpose_only(
-    store, adas_browser, anyone, program, game, signed_values
-):
+def test_signature_has_one_purpose(store, adas_browser, anyone, program, game, signed_values):
     """RFC 9700 2.3: a value gives no more access than was granted. Tries all pairs."""
 
     def post(path: str, **fields: str):

@@ -237,13 +237,18 @@ def test_unregistered_address_is_shown_to_those_who_manage_the_app(store, forum,
         adas_browser.sign_in()
 
 
-def test_link_alone_signs_nobody_out(forum, adas_browser, bobs_browser, open_browser):
-    """RFC 9700 4.11.2: nor does it redirect, which it could to any address of a member."""
+def test_link_or_head_request_signs_nobody_out(forum, adas_browser, bobs_browser, open_browser):
+    """RFC 9700 4.11.2: nor does it redirect, which it could to any address of a member.
+
+    RFC 9110 9.2.1: HEAD with Ada's own hint.
+    """
     query = {"client_id": forum.id, "post_logout_redirect_uri": BYE, "state": "s&t"}
     bobs = {"id_token_hint": sign_in_to(forum, bobs_browser)[0]}
     for browser, more in ((open_browser(), {}), (adas_browser, bobs), (adas_browser, {})):
         page = browser.get("/oauth/logout", query_string=query | more)
         assert (page.status_code, page.location) == (200, None)
+    own = {"id_token_hint": sign_in_to(forum, adas_browser)[0]}
+    adas_browser.head("/oauth/logout", query_string=own)
     assert is_signed_in(adas_browser)
     form = {each["name"]: each["value"] for each in parse(page).select("main form input")}
     assert led_to(adas_browser.post("/oauth/logout/confirm", data=form)) == f"{BYE}&state=s%26t"
@@ -251,9 +256,7 @@ def test_link_alone_signs_nobody_out(forum, adas_browser, bobs_browser, open_bro
 
 
 @pytest.mark.parametrize("end", ["group taken away", "suspended", "deleted"])
-def test_player_who_may_no_longer_sign_in_gets_nothing(
-    store, register, adas_browser, bobs_browser, ada, bob, end
-):
+def test_lost_access_gives_nothing(store, register, adas_browser, bobs_browser, ada, bob, end):
     """RFC 9700 2.3: between consent and exchange, and before each later use."""
     staff = register("https://staff.example/in", only_groups=["moderators"])
     edit(store.users, ada.id, mod_level=MODERATOR)

@@ -18,14 +18,11 @@ def problems(*minutes: Minute) -> list[str]:
     return Soak.problems(SimpleNamespace(minutes=[Minute(), *minutes]))
 
 
-def test_steady_minutes_report_no_problem():
+def test_growth_and_server_errors_alone_are_reported():
     assert problems(minute()) == []
     one_slow_minute = minute(slower=5)
     last = minute(slower=1.5, memory=109)
     assert problems(minute(), minute(), minute(), last, one_slow_minute, last) == []
-
-
-def test_growth_and_server_errors_are_reported():
     assert problems(minute(), minute(), minute(memory=111)) == ["memory grew by 11.0%"]
     slower = minute(slower=2.1)
     assert problems(minute(), minute(), slower, slower) == ["p99 grew by 110%"]

@@ -1,0 +1,134 @@
+"""Lists that are shown in pages: the links between them, and places that are none."""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+from urllib.parse import quote
+
+import pytest
+from forms import parse
+
+from identity.acts import reports as report_acts
+from identity.acts.actors import Actor, Authority
+from model.kind import DAY_MS, HOUR_MS
+from model.records import ADMINISTRATOR, Suspension, now_ms
+from pages.admin.overview import REPORTS_SHOWN
+from pages.community.games import GAMES_SHOWN
+from pages.community.players import PLAYERS_SHOWN
+
+FIRST, LAST = "0" * 15 + "-00000000", "9" * 15 + "-ffffffff"  # before and after each id
+PLACES = ("", "x", "9" * 99, "../1", "\u0663", "0498000-1", "\0", "z" * 24, FIRST, LAST)
+
+
+def add_games(store, names: list[str], listed: bool) -> None:
+    for name in names:
+        store.clients.register(name, [], None, game_url=f"https://{name}.example/", listed=listed)
+
+
+def add_app(store, name: str) -> None:
+    used = now_ms() - int(name[1:]) * HOUR_MS
+    store.clients.register(name, ["https://a.example/"], None, used=used)
+
+
+def add_line(store, name: str) -> None:
+    store.audit.add_line(json.dumps({"time": now_ms(), "act": name, "by": "command"}).encode())
+
+
+def add_report(store, name: str) -> None:
+    subject = store.users.register(f"Subject {name[1:]}", "", "")
+    report_acts.report(
+        Authority(store, Actor(store.users.register(name, "", "").id)), subject, "spam", ""
+    )
+
+
+class List(NamedTuple):
+    """A list: its address, a selector of its rows, what adds one, and its order."""
+
+    address: str
+    rows: str
+    add: Callable | None = None  # without: players at once
+    size: int = 50
+    order: Callable[[list[str]], Iterable[str]] = iter
+    last: str | None = None  # after this place, where nothing is, comes the first page
+    has_previous: bool = False
+    listed: bool | None = None  # of games: a page is sorted by name, and the pages are by id
+
+
+def players(chosen: str, order: Callable = iter) -> List:
+    return List(f"/admin/players?list={chosen}&name=p", "tbody th bdi", order=order)
+
+
+GAMES = List("/?", "h3 bdi", size=GAMES_SHOWN, last="z" * 24, has_previous=True)
+LISTS = {
+    "players": List("/players?q=p", ".people a bdi", size=PLAYERS_SHOWN, has_previous=True),
+    **{f"players: {each}": players(each) for each in ("name", "suspended", "ending")},
+    **{f"players: {each}": players(each, reversed) for each in ("newest", "played")},
+    "apps": List("/admin/apps?", "tbody th > a", add_app),
+    "games": GAMES._replace(listed=True),
+    "games that are not listed": GAMES._replace(listed=False),
+    "invitations": List(
+        "/admin/invitations?",
+        ".rows li > div",
+        lambda store, name: store.invites.issue(7, note=name),
+        order=reversed,
+    ),
+    "log": List("/admin/log?", ".log p", add_line, 100, reversed),
+    "reports": List("/admin?", ".rows li", add_report, REPORTS_SHOWN, last=LAST, has_previous=True),
+}
+
+
+def add_things(paged: List, names: list[str], store, add_players, clock) -> None:
+    now = now_ms()
+    if paged.listed is not None:
+        add_games(store, names, paged.listed)
+    elif paged.add is None:
+        suspension = Suspension("command", now, "Spam", now + DAY_MS)
+        add_players(*names, last_heartbeat=now - 1000, suspension=suspension)
+    for name in names if paged.add else ():
+        clock.shift(1)  # what is of one millisecond has no order
+        paged.add(store, name)
+
+
+@pytest.mark.parametrize("paged", LISTS.values(), ids=LISTS)
+def test_pages_have_everything_once_and_in_order(enter, store, add_players, clock, paged):
+    boss = enter("Boss", ADMINISTRATOR)
+
+    nav = "nav" if paged.listed is not False else 'nav[aria-label$="not listed"]'
+
+    def visit(address: str, words: str = "") -> tuple[list[str], str | None]:
+        """Return the names on a page, and where its link with these words leads."""
+        answer = boss.get(address, follow_redirects=True)
+        assert answer.status_code == 200, address
+        rows = (re.search(r"\bp\d{3}", each.text) for each in parse(answer).select(paged.rows))
+        links = [a["href"] for a in parse(answer).select(f"{nav} a") if a.text in words.split("|")]
+        return [each[0] for each in rows if each], links[0] if links else None
+
+    def follow(address: str | None, words: str) -> dict[str, list[str]]:
+        """Return what the pages show to which the links lead; the last may be empty."""
+        found = {}
+        while address:
+            found[address], address = visit(address, words)
+        return {address: names for address, names in found.items() if names}
+
+    names = [f"p{number:03}" for number in range(2 * paged.size + 7)]
+    add_things(paged, names[: paged.size], store, add_players, clock)
+    assert len(follow(paged.address, "Next|Older")) == 1
+    add_things(paged, names[paged.size :], store, add_players, clock)
+    pages = follow(paged.address, "Next|Older")
+    shown = [*pages.values()]
+    expected = list(paged.order(names))
+    if paged.listed is not None:
+        by_id = [each.name for each in store.clients.games(paged.listed)]
+        parts = (by_id[i : i + paged.size] for i in range(0, len(by_id), paged.size))
+        expected = [name for part in parts for name in sorted(part)]
+    assert [len(each) for each in shown] == [paged.size, paged.size, 7]
+    assert sum(shown, []) == expected
+    back = follow([*pages][-1], "Previous")
+    assert [*back.values()] == (shown[::-1] if paged.has_previous else shown[-1:])
+    unlisted = "unlisted_" if paged.listed is False else ""
+    for way, place in itertools.product(("after", "before"), PLACES):
+        names, _ = visit(f"{paged.address}&{unlisted}{way}={quote(place)}")
+        if paged.has_previous and (way, place) in (("before", FIRST), ("after", paged.last)):
+            assert names == shown[0]

@@ -355,6 +355,7 @@ def with_right_checksums(png: bytes) -> bytes:
     return bytes(fixed)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow, as in the decoder's process
 @settings(max_examples=max(400, settings.default.max_examples))
 @given(sample=st.sampled_from(SAMPLES), changes=CHANGES, kept=st.just(1.0) | st.floats(0, 1))
 def test_damaged_picture_is_refused_or_converted(sample, changes, kept):

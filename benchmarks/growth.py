@@ -47,7 +47,8 @@ PROCESSES = (4, 8)  # that add accounts, as workers do; one alone waits for the 
 # Works on an installation in a process without other modules; prints seconds and MiB.
 WORK = """
 import json, re, sys, time
-from storage import archive, check_installation, copying, open_storage
+from storage import check_installation, open_storage
+from storage.whole import archive, copying
 work, place, other = json.loads(sys.argv[1])
 start = time.perf_counter()
 if work == "check":

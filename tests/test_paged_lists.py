@@ -14,9 +14,6 @@ from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
 from model.kind import DAY_MS, HOUR_MS
 from model.records import ADMINISTRATOR, Suspension, now_ms
-from pages.admin.overview import REPORTS_SHOWN
-from pages.community.games import GAMES_SHOWN
-from pages.community.players import PLAYERS_SHOWN
 
 FIRST, LAST = "0" * 15 + "-00000000", "9" * 15 + "-ffffffff"  # before and after each id
 PLACES = ("", "x", "9" * 99, "../1", "\u0663", "0498000-1", "\0", "z" * 24, FIRST, LAST)
@@ -48,8 +45,8 @@ class List(NamedTuple):
 
     address: str
     rows: str
+    size_name: str  # the constant that says how many are on a page
     add: Callable | None = None  # without: players at once
-    size: int = 50
     order: Callable[[list[str]], Iterable[str]] = iter
     last: str | None = None  # after this place, where nothing is, comes the first page
     has_previous: bool = False
@@ -57,25 +54,36 @@ class List(NamedTuple):
 
 
 def players(chosen: str, order: Callable = iter) -> List:
-    return List(f"/admin/players?list={chosen}&name=p", "tbody th bdi", order=order)
+    size_name = "admin.players.PLAYERS_SHOWN"
+    return List(f"/admin/players?list={chosen}&name=p", "tbody th bdi", size_name, order=order)
 
 
-GAMES = List("/?", "h3 bdi", size=GAMES_SHOWN, last="z" * 24, has_previous=True)
+GAMES = List("/?", "h3 bdi", "community.games.GAMES_SHOWN", last="z" * 24, has_previous=True)
 LISTS = {
-    "players": List("/players?q=p", ".people a bdi", size=PLAYERS_SHOWN, has_previous=True),
+    "players": List(
+        "/players?q=p", ".people a bdi", "community.players.PLAYERS_SHOWN", has_previous=True
+    ),
     **{f"players: {each}": players(each) for each in ("name", "suspended", "ending")},
     **{f"players: {each}": players(each, reversed) for each in ("newest", "played")},
-    "apps": List("/admin/apps?", "tbody th > a", add_app),
+    "apps": List("/admin/apps?", "tbody th > a", "admin.apps.APPS_SHOWN", add_app),
     "games": GAMES._replace(listed=True),
     "games that are not listed": GAMES._replace(listed=False),
     "invitations": List(
         "/admin/invitations?",
         ".rows li > div",
+        "admin.invitations.INVITES_SHOWN",
         lambda store, name: store.invites.issue(7, note=name),
         order=reversed,
     ),
-    "log": List("/admin/log?", ".log p", add_line, 100, reversed),
-    "reports": List("/admin?", ".rows li", add_report, REPORTS_SHOWN, last=LAST, has_previous=True),
+    "log": List("/admin/log?", ".log p", "admin.log.LINES_SHOWN", add_line, reversed),
+    "reports": List(
+        "/admin?",
+        ".rows li",
+        "admin.overview.REPORTS_SHOWN",
+        add_report,
+        last=LAST,
+        has_previous=True,
+    ),
 }
 
 
@@ -92,7 +100,11 @@ def add_things(paged: List, names: list[str], store, add_players, clock) -> None
 
 
 @pytest.mark.parametrize("paged", LISTS.values(), ids=LISTS)
-def test_pages_have_everything_once_and_in_order(enter, store, add_players, clock, paged):
+def test_pages_have_everything_once_and_in_order(
+    enter, store, add_players, clock, monkeypatch, paged
+):
+    size = 9
+    monkeypatch.setattr(f"pages.{paged.size_name}", size)
     boss = enter("Boss", ADMINISTRATOR)
 
     nav = "nav" if paged.listed is not False else 'nav[aria-label$="not listed"]'
@@ -112,18 +124,18 @@ def test_pages_have_everything_once_and_in_order(enter, store, add_players, cloc
             found[address], address = visit(address, words)
         return {address: names for address, names in found.items() if names}
 
-    names = [f"p{number:03}" for number in range(2 * paged.size + 7)]
-    add_things(paged, names[: paged.size], store, add_players, clock)
+    names = [f"p{number:03}" for number in range(2 * size + 7)]
+    add_things(paged, names[:size], store, add_players, clock)
     assert len(follow(paged.address, "Next|Older")) == 1
-    add_things(paged, names[paged.size :], store, add_players, clock)
+    add_things(paged, names[size:], store, add_players, clock)
     pages = follow(paged.address, "Next|Older")
     shown = [*pages.values()]
     expected = list(paged.order(names))
     if paged.listed is not None:
         by_id = [each.name for each in store.clients.games(paged.listed)]
-        parts = (by_id[i : i + paged.size] for i in range(0, len(by_id), paged.size))
+        parts = (by_id[i : i + size] for i in range(0, len(by_id), size))
         expected = [name for part in parts for name in sorted(part)]
-    assert [len(each) for each in shown] == [paged.size, paged.size, 7]
+    assert [len(each) for each in shown] == [size, size, 7]
     assert sum(shown, []) == expected
     back = follow([*pages][-1], "Previous")
     assert [*back.values()] == (shown[::-1] if paged.has_previous else shown[-1:])

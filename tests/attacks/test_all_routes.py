@@ -1,6 +1,5 @@
 """Requests to every route of the app, so that no route escapes a rule that holds for all."""
 
-import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -156,7 +155,7 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
     """RFC 9700 2.6: in particular no CORS on the authorization endpoint."""
     cors_request = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
     for headers in (cors_request, {"Origin": "null"}):
-        for answer in request_every_path(app, visitor, (game.id,), headers=headers):
+        for answer in request_every_path(app, visitor, (game.id,), METHODS[:4], headers=headers):
             assert "Access-Control-Allow-Credentials" not in answer.headers
             allowed_origin = answer.headers.get("Access-Control-Allow-Origin")
             assert allowed_origin in (None, "*")  # never the Origin of the request
@@ -216,7 +215,6 @@ def test_opener_of_another_site_sees_the_same_for_all_visitors(
     assert "<iframe" in administrator_browser.get(play).text
 
 
-FOREIGN_SITES = ("cross-site", "same-site")
 REFUSALS = ("This form came from another site.", "Only pages of this site may load this address.")
 NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
 NOT_PAGES += ("/oauth/token", "/oauth/device", "/oauth/userinfo", "/oauth/keys")
@@ -252,7 +250,10 @@ def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, fault
     """The same 403 for all visitors, before anything is counted; a link works."""
     safe, before = ("GET", "HEAD", "OPTIONS"), faults.stored()
     for headers in FOREIGN_LOADS:
-        for answer in request_every_path(app, foreign_visitor, (game.id,), safe, headers=headers):
+        methods = safe if headers is FOREIGN_LOADS[0] else ("GET",)
+        for answer in request_every_path(
+            app, foreign_visitor, (game.id,), methods, headers=headers
+        ):
             assert not {"Vary", "Set-Cookie"} & set(answer.headers.keys()), answer.request.path
             path = answer.request.path
             if not (path.startswith(NOT_PAGES) or re.fullmatch("/users/.*/picture", path)):
@@ -286,7 +287,8 @@ def test_no_form_can_be_sent_by_another_site(app, visitor, game, ada, faults):
     """Nor any other method that may change something, but for clients at the token endpoint."""
     before = faults.stored()
     for path in dict.fromkeys(each for part in (game.id, str(ada.id)) for each in paths(app, part)):
-        for method, site in itertools.product(("POST", "PUT", "PATCH", "DELETE"), FOREIGN_SITES):
+        others = [(method, "same-site") for method in ("PUT", "PATCH", "DELETE")]
+        for method, site in [("POST", "cross-site"), ("POST", "same-site"), *others]:
             headers = FOREIGN_LINK | {"Sec-Fetch-Site": site}
             answer = visitor.open(path, method=method, headers=headers)
             if path in TOKEN_PATHS:

@@ -90,9 +90,9 @@ def check_focus_without_ring(page: Page) -> None:
 
 def set_text_size(page: Page, pixels: int) -> None:
     """Change the text size in the settings of the page's browser."""
+    # The session stays open: its end would take a virtual authenticator away.
     settings = page.context.new_cdp_session(page)
     settings.send("Page.setFontSizes", {"fontSizes": {"standard": pixels}})
-    settings.detach()
 
 
 def open_details(page: Page) -> None:

@@ -131,10 +131,12 @@ class FlatFileFaults:
         folders = [self._part(part) for part in parts] or [self._data, self._pictures]
         found = {}
         for folder in folders:
-            root = self._pictures if folder == self._pictures else self._data
-            for path in folder.rglob("*"):
-                if path.is_file() and path.parent.name != "locks":
-                    found[str(path.relative_to(root))] = path.read_bytes()
+            root = str(self._pictures if folder == self._pictures else self._data)
+            for parent, _, names in os.walk(folder):  # pathlib takes three times as long
+                for name in names if os.path.basename(parent) != "locks" else ():
+                    if os.path.isfile(path := f"{parent}/{name}"):
+                        with open(path, "rb") as file:
+                            found[path[len(root) + 1 :]] = file.read()
         return found
 
     def stored_text(self) -> str:

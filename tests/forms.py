@@ -1,5 +1,6 @@
 """Forms: sends them, and reads fields and errors from the pages."""
 
+import functools
 import html
 import io
 import re
@@ -66,8 +67,13 @@ def led_to(answer) -> str:
 
 
 def parse(page) -> BeautifulSoup:
-    """Return the elements of a page."""
-    return BeautifulSoup(page.text, "html.parser")
+    """Return the elements of a page, which the caller must not change."""
+    return _parse(page.text)
+
+
+@functools.lru_cache(maxsize=16)
+def _parse(text: str) -> BeautifulSoup:
+    return BeautifulSoup(text, "html.parser")
 
 
 def problems_of(page) -> dict[str, str]:

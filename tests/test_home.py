@@ -42,8 +42,7 @@ def people(page, heading: str) -> dict[str, str]:
 def first_card(page) -> str:
     """Return the text of the first card, below its heading."""
     card = parse(page).select_one(".first")
-    card.h1.extract()
-    return " ".join(card.text.split())
+    return " ".join(card.text.replace(card.h1.text, "", 1).split())
 
 
 def numbers(page) -> dict[str, str]:

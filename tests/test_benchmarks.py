@@ -115,6 +115,7 @@ def test_benchmarks_run(tmp_path):
 
 
 @pytest.mark.load
+@pytest.mark.slow
 def test_pages_are_measured(tmp_path):
     file = tmp_path / "results.json"
     sizes = ["--few=210", "--players=220", "--games=2", "--log=100", "--invitations=20"]
@@ -124,6 +125,7 @@ def test_pages_are_measured(tmp_path):
 
 
 @pytest.mark.load
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_growth_is_measured(tmp_path):
     file = tmp_path / "results.json"

@@ -23,6 +23,8 @@ from waiting import PATIENCE, wait_until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from identity.acts import accounts
+from identity.acts.actors import COMMAND, Authority
 from identity.http.signing import serializer
 from identity.oauth.tickets import PURPOSE, TICKET_MAX_AGE
 from identity.site.settings import ROOT
@@ -328,7 +330,7 @@ def test_message_that_is_too_long_reaches_nobody(game_server, ada, bob):
         assert max(map(len, texts)) < 100
 
 
-def test_suspended_player_is_refused_and_dropped(game_server, server, ada, bob, eve):
+def test_suspended_player_is_refused_and_dropped(game_server, store, ada, bob, eve):
     """The others stay. The tests let the server ask for one player at a time."""
     with (
         game_server.admitted(ada) as adas,
@@ -337,7 +339,8 @@ def test_suspended_player_is_refused_and_dropped(game_server, server, ada, bob, 
     ):
         with game_server.connection() as (guest, nonce):
             ticket = eve.ticket(game_server.address, nonce)
-            server.command_output("user", "suspend", eve.name, "--reason", "Spam")
+            eve_id = store.users.find_by_login(eve.name).id
+            accounts.suspend(Authority(store, COMMAND), eve_id, "Spam")
             guest.send(ticket)
             assert "this player is suspended" in wait_for_end(guest)[1]
         assert wait_for_end(eves) == DROPPED

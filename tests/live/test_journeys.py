@@ -4,7 +4,7 @@ import io
 import re
 
 import pytest
-from conftest import PASSWORD, on_each_backend
+from conftest import PASSWORD
 from PIL import Image
 from playwright.sync_api import Page, expect
 from test_chat import Chat
@@ -65,7 +65,11 @@ def go_to(page: Page, tab: str) -> None:
     page.get_by_role("navigation", name="Admin").get_by_role("link", name=tab).click()
 
 
-@on_each_backend
+@pytest.mark.parametrize(
+    "backend",
+    ["flat files", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.slow])],
+    indirect=True,
+)
 def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, browse, chat):
     boss, friend, other, guest = (browse() for _ in range(4))
     [link] = re.findall(r"http\S+/sign-up\?invite=\S+", new_server.access_log.read_text())

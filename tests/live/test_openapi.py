@@ -52,7 +52,7 @@ def exchange(
 
 
 @pytest.mark.openapi
-@pytest.mark.parametrize("signed_in", [False, True])
+@pytest.mark.parametrize("signed_in", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_schemathesis_gets_documented_responses_only(
     server: RunningServer, form_browser: FormBrowser, exchange, signed_in: bool, tmp_path: Path
 ):

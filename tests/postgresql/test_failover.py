@@ -79,6 +79,7 @@ def test_nothing_acknowledged_is_lost_when_the_primary_dies(run: int):
         check_load(load, seconds, BACK_AFTER)
 
 
+@pytest.mark.slow
 def test_asynchronous_replication_loses_acknowledged_saves():
     """Negative control: the test above can fail."""
     with running_site(is_synchronous=False) as (pair, load):

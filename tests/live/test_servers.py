@@ -333,9 +333,10 @@ def test_busy_connection_does_not_keep_a_thread_from_others(tmp_path: Path):
     options = ("--workers=1", "--threads=1", "--access-logfile=/dev/null")
     with running_probe(tmp_path, "gunicorn", *options) as probe, ThreadPoolExecutor() as busy:
         probe.wait_for(lambda: probe.log.read_text().count("Booting worker") == 1)
-        is_over = threading.Event()
-        responses = busy.submit(send_without_pause, probe, is_over)
+        is_busy, is_over = threading.Event(), threading.Event()
+        responses = busy.submit(send_without_pause, probe, is_busy, is_over)
         try:
+            assert is_busy.wait(PATIENCE)
             for _ in range(5):
                 request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
                 assert send_raw(probe.address, request).startswith("HTTP/1.1 200 OK\r\n")
@@ -344,10 +345,10 @@ def test_busy_connection_does_not_keep_a_thread_from_others(tmp_path: Path):
         assert responses.result() > 1000
 
 
-def send_without_pause(probe: Probe, is_over: threading.Event) -> int:
+def send_without_pause(probe: Probe, is_busy: threading.Event, is_over: threading.Event) -> int:
     """Send requests in one connection until `is_over`, always 1,000 ahead of the responses.
 
-    Returns the number of responses.
+    Sets `is_busy` at the second thousand. Returns the number of responses.
     """
     requests = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000
     with probe.connect() as connection:
@@ -357,6 +358,7 @@ def send_without_pause(probe: Probe, is_over: threading.Event) -> int:
             if sent - responses <= 1000 and not is_over.is_set():
                 connection.sendall(requests)
                 sent += 1000
+                is_busy.set()
             *ends, rest = (rest + connection.recv(65536)).split(b"\r\n\r\n")
             responses += len(ends)
     return responses

@@ -160,6 +160,7 @@ def guest(open_browser, enter, program, store, ada) -> Guest:
     return Guest(open_browser, enter, program, device.id)
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 def test_rate_limit_per_address(guest, clock, faults, subtests, limit):
     """An IPv6 /48, whose 65,536 networks one customer may have, fails twice as often.

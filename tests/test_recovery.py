@@ -378,6 +378,7 @@ def sign_in_by(ada, visit, deliver, clock):
     return sign_in_by
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("way", STEPS)
 def test_state_comes_back_unchanged(open_browser, register, visit, sign_in_by, subtests, way):
     """RFC 9700 4.7.1, of any length that a server takes, whichever pages are between."""

@@ -173,6 +173,7 @@ def test_small_size_keeps_every_pixel_of_a_16_pixel_upload():
     assert small.convert("RGB").tobytes() == upload.tobytes()
 
 
+@pytest.mark.load
 def test_picture_is_cropped_to_the_centre_square_at_any_upload_size(subtests):
     """Small pictures are enlarged; above 1,000 pixels each format is reduced differently."""
     for format_ in FORMATS:
@@ -185,6 +186,7 @@ def test_picture_is_cropped_to_the_centre_square_at_any_upload_size(subtests):
                     assert tile_letters(upload) == "GW BK"
 
 
+@pytest.mark.load
 def test_cover_is_cropped_to_16_by_10_around_the_centre(subtests):
     """The centre of an upright picture, also if the pixels of the file lie on their side."""
     centre = opaque(["R" * 8 + "G" * 8] * 5 + ["B" * 8 + "W" * 8] * 5)

@@ -123,6 +123,7 @@ QUERY_PARAMETERS = (
 )
 
 
+@pytest.mark.load
 def test_odd_address_causes_no_server_error_or_injection(app, administrator_browser, game):
     """No value is reflected in a header or as markup. PostgreSQL refuses texts with a NUL."""
     query = "&".join(f"{name}=%00" for name in QUERY_PARAMETERS)
@@ -151,6 +152,7 @@ def test_every_response_has_security_headers(app, visitor, game):
             assert "HttpOnly" in cookie and "Domain" not in cookie
 
 
+@pytest.mark.load
 def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
     """RFC 9700 2.6: in particular no CORS on the authorization endpoint."""
     cors_request = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
@@ -246,6 +248,7 @@ def foreign_visitor(visitor):
     visitor.environ_base["HTTP_SEC_FETCH_SITE"] = own_site
 
 
+@pytest.mark.load
 def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, faults):
     """The same 403 for all visitors, before anything is counted; a link works."""
     safe, before = ("GET", "HEAD", "OPTIONS"), faults.stored()

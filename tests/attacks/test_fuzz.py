@@ -40,6 +40,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 LATIN_1 = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0"))
 HEADERS = LATIN_1.filter(lambda text: text == text.strip())  # values that a WSGI server passes on
 
+pytestmark = pytest.mark.load
+
 
 @pytest.fixture
 def new_address_per_request(anyone) -> None:
@@ -371,7 +373,6 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
         assert square.width == square.height
 
 
-@pytest.mark.load
 def test_fuzzing_detects_broken_validation(program, issue_code, monkeypatch):
     """A code is valid for any client, forever."""
     accept = lambda store, code, *_: store.users.read(code.user_id)  # noqa: E731

@@ -15,7 +15,7 @@ from identity.http.metrics import FILE_SIZE
 
 from .running import ANSWER_TIMEOUT, ask_each_worker, running_server
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.load]
 KINDS = ("histogram", "counter")
 TOKEN = "a-token-of-the-monitoring"
 

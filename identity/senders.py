@@ -17,7 +17,7 @@ class Senders:
         self._senders = [Sender(store, each) for each in channels]
 
     def start(self) -> None:
-        """Start the threads, once in a process."""
+        """Start the threads; a second call in the same process starts no more."""
         for each in self._senders:
             each.start()
 

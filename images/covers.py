@@ -58,10 +58,11 @@ class View:
         return rolled
 
     def colour(self, turn: int, lightness: float, saturation: float = 0.55) -> tuple:
-        """Return a colour whose hue is so far from that of the cover."""
+        """Return a colour whose hue is `turn` steps of HUES from that of the cover."""
         return colour_of(self.hue + turn, lightness, saturation)
 
     def draw(self) -> None:
+        """Draw the sky, the scene, and a creature in front of it."""
         if self.night:
             self.pen.point([(self.roll(WIDTH), self.roll(13)) for _ in range(14)], CREAM)
         if self.scene not in (draw_space, draw_cave, draw_board):
@@ -100,7 +101,7 @@ class View:
         self.pen.polygon([(x - wide, 0), (x, y), (x + wide, 0)], colour)
 
     def scatter(self, number: int, shape: Callable, colour: tuple, y: int, wide: int) -> None:
-        """Draw a shape so many times, up to three rows lower and up to twice as wide."""
+        """Draw a shape so often, from row `y` or up to three lower, and up to twice as `wide`."""
         for _ in range(number):
             shape(self.roll(WIDTH), y + self.roll(4), wide + self.roll(wide), colour)
 

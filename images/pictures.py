@@ -57,7 +57,7 @@ NO_MARKERS = bytes(range(1, 255)) * 8  # what could be more pixels
 
 
 def require_usable_upload(upload: BinaryIO) -> None:
-    """Raise TooManyBytes, BrokenPicture or NotAPicture if the size or the start tells it."""
+    """Raise TooManyBytes, BrokenPicture or NotAPicture for a wrong size or wrong first bytes."""
     size = upload.seek(0, os.SEEK_END)
     upload.seek(0)
     if size > MAX_BYTES:
@@ -76,7 +76,8 @@ def require_usable_upload(upload: BinaryIO) -> None:
 def make_picture(upload: bytes, kind: str = "picture") -> dict[str, bytes]:
     """Return the centre of an uploaded picture, as webp files by the size names of its kind.
 
-    Raises NotAPicture, BrokenPicture, TooManyBytes, TooManyPixels or DecoderNotStarted.
+    `kind` is a key of SIZES. Raises NotAPicture, BrokenPicture, TooManyBytes, TooManyPixels or
+    DecoderNotStarted.
     """
     require_usable_upload(io.BytesIO(upload))
     try:
@@ -131,8 +132,8 @@ def main(kind: str = "picture") -> None:
 def read_centre(upload: bytes, kind: str = "picture") -> Image.Image:
     """Return the centre of a picture's first frame, upright, in sRGB with transparency.
 
-    It has the shape of its kind. Whatever else is damaged is ignored if the pixels are whole.
-    Raises BrokenPicture, TooManyPixels.
+    The centre has the shape of `kind` in SIZES. Whatever else is damaged is ignored if the pixels
+    are whole. Raises BrokenPicture, TooManyPixels.
     """
     for each in _ways_to_read(upload):
         with contextlib.suppress(BROKEN), _opened(each) as image:
@@ -165,7 +166,7 @@ def _png_with(upload: bytes, kept: Set[bytes]) -> bytes:
 
 
 def _lacks_only_its_end(jpeg: bytes) -> bool:
-    """Return True if the pixels of a file without an end do not depend on what may follow."""
+    """Return True if a JPEG that is cut off has all pixels: they do not depend on what follows."""
     found = set()
     for rest in (JPEG_END, NO_MARKERS + JPEG_END):
         with contextlib.suppress(BROKEN), _opened(jpeg + rest) as image:
@@ -186,6 +187,7 @@ def _opened(upload: bytes) -> Iterator[Image.Image]:
 
 
 def _decode(image: Image.Image, width: int, height: int) -> Image.Image:
+    """Return the centre, upright and in sRGB, in this shape, its sides below four times these."""
     _shorten_transparent_colour(image)  # now: what is loaded does not tell its depth any more
     orientation, profile = _orientation_of(image), image.info.get("icc_profile")
     if orientation in LYING:
@@ -198,6 +200,7 @@ def _decode(image: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def _orientation_of(image: Image.Image) -> int | None:
+    """Return the EXIF orientation of a picture, None for none or damaged EXIF data."""
     if image.format == "PNG":
         image.load()  # its EXIF data may follow the pixels
     with contextlib.suppress(BROKEN):  # they are damaged
@@ -218,7 +221,7 @@ def _shorten_transparent_colour(image: Image.Image) -> None:
 
 
 def _shrink(image: Image.Image, width: int, height: int) -> Image.Image:
-    """Return the centre in the shape of these sides, its own ones below twice theirs.
+    """Return the centre in the shape of `width` to `height`, with sides less than twice as long.
 
     CMYK stays CMYK. It is converted and reduced in strips: only the decoded picture is ever whole
     in memory.
@@ -242,6 +245,7 @@ def _shrink(image: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def _convert_to_srgb(centre: Image.Image, profile: bytes | None) -> Image.Image:
+    """Return a picture in RGBA, with the colours that its ICC profile, if there is one, means."""
     mode = "RGB" if centre.mode == "CMYK" else "RGBA"
     if profile:
         # A profile that is damaged or for other colours is ignored.
@@ -258,7 +262,10 @@ def encode_webp(
     most_lossless: int,
     **options: int,
 ) -> dict[str, bytes]:
-    """Return webp files by size name, lossless up to a width of so many pixels."""
+    """Return webp files by size name, lossless up to a width of `most_lossless` pixels.
+
+    `options` are those of Pillow's encoder.
+    """
     encoded = {}
     for name, size in sizes.items():
         output, options["lossless"] = io.BytesIO(), size[0] <= most_lossless
@@ -279,7 +286,7 @@ CONTRAST = HUES // 2 + HUES // 12  # from the hue of the background to that of t
 
 
 def generate_picture(user_id: int, *names: str) -> dict[str, bytes]:
-    """Return a small creature for this id, as webp files by size name, by default all.
+    """Return a small creature as webp files by size name: those of `names`, by default all.
 
     The same id gives the same picture, and ids less than 2**22 apart never the same one.
     """
@@ -314,7 +321,7 @@ def draw_face(body: int, colours: dict[str, tuple | int], mode: str = "RGB") -> 
 
 
 def colour_of(hue: int, lightness: float, saturation: float) -> tuple[int, int, int]:
-    """Return an RGB colour; `hue` is a part of HUES, and turns around."""
+    """Return an RGB colour; `hue` counts steps around the colour wheel, which has HUES."""
     red, green, blue = colorsys.hls_to_rgb(hue % HUES / HUES, lightness, saturation)
     return round(red * 255), round(green * 255), round(blue * 255)
 

@@ -69,7 +69,8 @@ def _ascii_domain(domain: str) -> str | None:
 def normal_email(text: str) -> str:
     """Return a typed address in the form in which it is stored.
 
-    The letters are mapped as RFC 5895 says; of an address that breaks the rule, only they are.
+    The letters are mapped as RFC 5895 says. Then the domain becomes ASCII, unless the address
+    breaks the rule.
     """
     if len(text) > NORMALISED_LENGTH:  # too long to be an address
         return text
@@ -109,7 +110,7 @@ def attempts_key(text: str) -> str:
 
 
 def check_email_key(email: str) -> str | None:
-    """Check that a player can be found by a stored address, whatever its format is."""
+    """Check that a player can be found by a stored address, whatever its format; "" is none."""
     return None if not email or email_key(email) else "Nobody can be found by this."
 
 

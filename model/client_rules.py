@@ -35,7 +35,7 @@ def kept_rules(client: Client) -> Rules:
 
 
 def new_rules(client: Client) -> Rules:
-    """Return the rules of new values, by field."""
+    """Return the rules, by field, of values that are about to be set."""
     return kept_rules(client) | {
         "name": names.check_client_name,
         "redirect_uris": lambda uris: check_new_uris(uris, client.public),
@@ -56,7 +56,7 @@ def check_new_uris(uris: list[str], public: bool = False) -> str | None:
 
 
 def check_opens(uri: str) -> str | None:
-    """Check that browsers open a redirect URI whose format is right."""
+    """Check that browsers open a redirect URI that `rules.check_redirect_uri` accepts."""
     parts = urlsplit(uri)
     if WILDCARD.search(parts.path):
         return "Write the whole address. A * does not stand for other ones."

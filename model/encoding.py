@@ -20,6 +20,7 @@ class _Shapes(dict):
     """
 
     def __missing__(self, record_type: type) -> tuple[dict, list, set]:
+        """Return the shape of a type that was not asked for before, and keep it."""
         types: dict[str, tuple[type, ...]] = {}
         inside: list[tuple[str, type, type]] = []
         for each in fields(record_type):
@@ -96,6 +97,7 @@ def record_as_dict(record, stored: bool = False) -> dict:
 
 
 def _as_json(value: object, stored: bool) -> object:
+    """Return the value of a field with each record inside as a dict, as `record_as_dict` has it."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, list):
@@ -111,7 +113,7 @@ def encode_values(values: dict) -> bytes:
 
 
 def decode_record(content: bytes, record_type: type, path: str, **expected: object):
-    """Return the record in `content`, the bytes of the file at `path`. Raises DamagedRecord."""
+    """Return the record in `content`. Raises DamagedRecord at `path`, also if not as `expected`."""
     try:
         text = content.removeprefix(codecs.BOM_UTF8).decode().strip()
         values, end = DECODER.raw_decode(text)

@@ -34,7 +34,10 @@ class Unique:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """A key that several records of a kind share, `of` and `fields` as those of `Unique`."""
+    """A key that several records of a kind share.
+
+    `of` returns the key of a record, None for a record without one. It depends on `fields` alone.
+    """
 
     name: str
     of: Callable[[Any], str | None]
@@ -78,7 +81,7 @@ class Kind:
         return {key.name: key for key in self.keys}
 
     def key(self, name: str) -> Unique | Index:
-        """Return one of the keys by its name."""
+        """Return the key with this name. Raises KeyError for a name that the kind does not have."""
         return self._keys_by_name[name]
 
     def parse_id(self, text: str) -> int | str | None:
@@ -93,7 +96,7 @@ class Kind:
         return is_small and self.parse_id(str(record_id)) is not None
 
     def not_found(self, record_id: int | str) -> NotFound:
-        """Return the error for an id that no record has; an id that is a text may be any text."""
+        """Return the error for an id without a record; it shows an id only if that is a number."""
         which = f"{self.one} {record_id}" if self.number else f"such {self.one}"
         return self.missing(f"there is no {which}")
 
@@ -104,17 +107,19 @@ class Kind:
     def require_rules(self, record: Any, changed: Set[str] | None = None) -> None:
         """Raise InvalidField for the first field that breaks its rule.
 
-        With `changed`, only those fields are checked: a newer rule locks nobody out.
+        With `changed`, only the fields of these names are checked: a record that is older than a
+        rule can still be edited.
         """
         for name, check in self.rules(record).items():
             if changed is None or name in changed:
                 rules.refuse(name, check(getattr(record, name)))
 
     def changed_fields(self, record: Any, before: dict, changes: Set[str]) -> Set[str]:
-        """Return the fields that an edit, announced for `changes`, changed.
+        """Return the names of the fields that an edit changed; `before` has their old values.
 
-        `before` is what `record_as_dict` returned at first. Raises ValueError for a field that is
-        fixed or a value of another type, InvalidField for one that breaks a rule.
+        `changes` are the fields that the edit announced, of which it has checked the rules. Raises
+        ValueError for any other fixed field or a value of another type, InvalidField for one that
+        breaks a rule.
         """
         after = record_as_dict(record)
         changed = {name for name in after if after[name] != before[name]}

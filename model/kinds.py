@@ -51,7 +51,7 @@ def _email_key(user: User) -> str | None:
 
 
 def _role(user: User) -> str | None:
-    # The end of a suspension is no save that could change the key.
+    # A suspension can end without a save, so an administrator has the key during one that ends.
     return "administrator" if user.may_administer else None
 
 
@@ -77,6 +77,7 @@ USER_RULES: Rules = {
 
 
 def _problems_of_user(user: User) -> Iterator[str]:
+    """Yield wrong times, and an email address that breaks a rule newer than the record."""
     times = {"created": user.created, "last_heartbeat": user.last_heartbeat}
     times["play_ms"] = user.play_ms
     times |= {f"grants.{client}.since": each.since for client, each in user.grants.items()}
@@ -150,15 +151,18 @@ def owner_key(owner_id: int | None) -> str:
 
 
 def _shelf(client: Client) -> str | None:
+    """Return whether a game is on the home page, as a key; None for an app that is no game."""
     return ("listed" if client.listed else "unlisted") if client.is_game else None
 
 
 def _awaits_listing(client: Client) -> str | None:
+    """Return the key of a game that no moderator has listed, declined or disabled, else None."""
     is_decided = client.listed or client.declined or client.disabled
     return "waiting" if client.is_game and not is_decided else None
 
 
 def _signs_out(client: Client) -> str | None:
+    """Return the key of an app to which a sign-out may return (OpenID Connect), else None."""
     return "returns" if client.post_logout_redirect_uris else None
 
 
@@ -248,11 +252,12 @@ COVERS = Kind(
 
 
 def about(record: User | Client) -> str:
-    """Return how a report names the player or the app that it is about."""
+    """Return how a report names what it is about: "user:" or "client:", and the id."""
     return f"{'user' if isinstance(record, User) else 'client'}:{record.id}"
 
 
 def _subject(kind: str) -> Callable[[Report], str | None]:
+    """Return the function that finds the id of a reported "user" or "client" in a report."""
     return lambda report: report.about.partition(f"{kind}:")[2] or None
 
 
@@ -350,6 +355,7 @@ def given_up_of(channel: str) -> str:
 
 
 def _queue(message: Message) -> str:
+    """Return the key of a message, by its channel and whether it waits or was given up."""
     if message.given_up:
         return given_up_of(message.channel)
     return queue_of(message.channel, first=message.good_until > 0)

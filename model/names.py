@@ -109,6 +109,7 @@ def check_name(name: str, site_name: str = "") -> str | None:
 
 
 def _may_be_in_name(character: str) -> bool:
+    """Return True for a letter or mark that shows, a digit, or a separator."""
     kind = unicodedata.category(character)
     is_punctuation = PUNCTUATION_LETTER.fullmatch(_name_of(character))
     if kind[0] in "LM" or kind == "Nd":
@@ -159,13 +160,14 @@ def _scripts_of(name: str) -> dict[str, str]:
 
 
 def _script_of(character: str) -> str:
+    """Return the script of a character: the first word of its Unicode name."""
     return re.split("[ -]", _name_of(character).removeprefix("EXTENDED "))[0]
 
 
 def check_client_name(name: str, site_name: str | None = None) -> str | None:
     """Check the name that players read when a client asks for access.
 
-    With `site_name` it is a member's client, which must not look like the site's.
+    With `site_name` the client is a player's, and its name must not look like the site's.
     """
     if problem := check_line(name, CLIENT_NAME_LENGTH):
         return problem
@@ -185,7 +187,8 @@ def check_client_name(name: str, site_name: str | None = None) -> str | None:
 def looks_official(name: str, site_name: str) -> bool:
     """Return True for a name that looks like a reserved one or the site's, or that contains it.
 
-    A site's name of few letters may be a part of other words. It is refused beside a reserved one.
+    A site's name below IMITATED_LENGTH may be a part of other words. It is refused beside a
+    reserved one.
     """
     names = [*RESERVED_NAMES, site_name]
     for each in RESERVED_NAMES if site_name else ():
@@ -216,6 +219,7 @@ def _looks_of(text: str) -> frozenset[str]:
 
 
 def _skeleton(text: str) -> str:
+    """Return the letters and digits of a text, each as the one that it looks like (UTS 39)."""
     text = TRADE_MARKS.sub("", INVISIBLE.sub("", text[:NORMALISED_LENGTH]))
     plain = unicodedata.normalize("NFKD", text)
     # Twice: of one character only the capital letter may be listed, of another the small one.

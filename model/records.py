@@ -46,7 +46,7 @@ class Grant:
     hidden: bool = added(False)  # the profile does not show that the player played it
 
     def end_tokens(self) -> None:
-        """Revoke the grant's codes and tokens. The consent itself stays."""
+        """Revoke the grant's codes and tokens by a new id. The consent itself stays."""
         self.id = secrets.token_urlsafe(12)
 
 
@@ -148,7 +148,7 @@ class User:
         return [*rules.GROUPS[: self.mod_level + 1], *flairs]
 
     def notify(self, text: str) -> None:
-        """Add a notice for the player, later than the others by whichever machine's clock."""
+        """Add a notice with a later time than the others, and keep the newest NOTICES_KEPT."""
         latest = max((each.since for each in self.notices), default=0)
         self.notices = [*self.notices, Notice(text, max(now_ms(), latest + 1))][-NOTICES_KEPT:]
 
@@ -213,7 +213,7 @@ class Client:
         return self.public or self.require_pkce
 
     def admits(self, user: User) -> bool:
-        """Return True if this player may sign in there."""
+        """Return True if this player may sign in to the app."""
         return not self.only_groups or not set(self.only_groups).isdisjoint(user.groups)
 
     @property
@@ -247,7 +247,7 @@ class Client:
     def choose_redirect_uri(self, received: str | None) -> str | None:
         """Return the redirect URI of an authorization request, None if it has no registered one.
 
-        A request without one gets the only one that is registered (RFC 6749 3.1.2.3).
+        A request that names none gets the only one that is registered (RFC 6749 3.1.2.3).
         """
         uri = received or (self.redirect_uris[0] if len(self.redirect_uris) == 1 else None)
         return uri if uri and self.accepts_redirect_uri(uri) else None
@@ -287,7 +287,7 @@ class DeviceRequest:
     device_id: str  # the answer is stored under it
     network: str  # where the device is, as `client_address` returns it; "": a page asked
     issued: int = field(default_factory=now_ms)
-    granted: str | None = added(None)  # as that of a code
+    granted: str | None = added(None)  # scope; None: all that was asked for
     tester: int | None = added(None)  # the user who tests the app: nobody else answers
 
 
@@ -396,5 +396,5 @@ class Attempt:
 
 
 def check_suspension(suspension: Suspension | None) -> str | None:
-    """Check the reason of a suspension: plain text on one line, as a description."""
+    """Check the reason of a suspension, if there is one: plain text on one line, maybe empty."""
     return rules.check_description(suspension.reason) if suspension else None

@@ -99,9 +99,10 @@ def normal_password(text: str) -> str:
 
 
 def check_password(password: str, name: str, email: str, *site_words: str) -> str | None:
-    """Check a new password for a player, on the site that is called `site_words`.
+    """Check a new password: its length, and that it is not common and has none of these words.
 
-    Attackers try such words first, also without their spaces.
+    They are the player's name and email and the names of the site (`site_words`). Attackers try
+    them first, also without their spaces.
     """
     typed, password = password, normal_password(password)
     # One character may stand for eighteen: as many have to be typed.
@@ -236,7 +237,7 @@ def without_loopback_port(uri: str) -> str:
 
 
 def warn_unencrypted(urls: list[str]) -> str | None:
-    """Return a warning about URLs with plain http that lead over a network."""
+    """Return a warning about the first URL with plain http that leads over a network, or None."""
     for url in urls:
         if not url.startswith("http://") or check_redirect_uri(url):  # a query may have any text
             continue
@@ -352,13 +353,13 @@ def check_mod_level(mod_level: int | None) -> str | None:
 
 
 def check_times(times: dict[str, int]) -> Iterator[str]:
-    """Yield a clause for each field whose value is no time."""
+    """Yield a clause for each field, by name in `times`, whose value is no time."""
     for field, time in times.items():
         if not 0 <= time < TIME_END:
             yield f"{field} is not a time"
 
 
 def refuse(field_name: str, problem: str | None) -> None:
-    """Raise InvalidField if there is a problem, which is a whole sentence."""
+    """Raise InvalidField if a `check_` function returned a problem; None does nothing."""
     if problem:
         raise InvalidField(field_name, problem)

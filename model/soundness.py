@@ -16,7 +16,7 @@ LONGEST_AUDIT_LINE = 2**16  # bytes
 
 
 def require_sound(kind: Kind, record: Any) -> None:
-    """Raise DamagedRecord for a record that could harm the server, or who reads it."""
+    """Raise DamagedRecord for a record that could harm the server or a person who reads it."""
     place = f"{kind.name}/{record.id}.json"
     for problem in problems_in_fields(kind, record):
         raise DamagedRecord(place, problem)
@@ -25,7 +25,10 @@ def require_sound(kind: Kind, record: Any) -> None:
 
 
 def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
-    """Yield what is wrong with the fields that must not be wrong."""
+    """Yield the problems with which no archive may have a record.
+
+    They are an impossible id, a broken `must_hold` rule, control characters, and a missing key.
+    """
     if not kind.may_have(record.id):
         yield f"id: No {kind.one} has this id."
     for field, check in kind.must_hold(record).items():
@@ -44,7 +47,7 @@ def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
 
 
 def problems_in_record(kind: Kind, record: Any) -> Iterator[str]:
-    """Yield what is wrong with the fields without which pages or signing in would not work."""
+    """Yield what a check names: `problems_in_fields`, and the `problems` of the kind."""
     yield from problems_in_fields(kind, record)
     yield from kind.problems(record)
 
@@ -64,7 +67,7 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def check_audit_line(line: bytes) -> str | None:
-    """Return what forbids a line of the audit log in an archive.
+    """Return why no archive may have a line of the audit log, None for a good one.
 
     A line that is cut off, as a kill leaves it, is no JSON and does no harm.
     """
@@ -89,12 +92,12 @@ def needs_picture(user: User) -> bool:
 
 
 def has_picture_time(user: User) -> bool:
-    """Return True if the address of a picture can hold the user's timestamp, or there is none."""
+    """Return True if the user has no timestamp, or one that the address of a picture can hold."""
     return user.pfp_timestamp is None or 0 < user.pfp_timestamp < TIME_END
 
 
 def check_picture(size: str, content: bytes) -> str | None:
-    """Return what is wrong with the webp file of a picture of this size ("large")."""
+    """Return what is wrong with the webp file of a picture of this size ("large"), or None."""
     side = PICTURE_SIZES[size]
     try:
         width, height = webp_size(content)

@@ -45,9 +45,9 @@ def check_installation(
     repair: bool = False,
     progress: Progress = ignore,
 ) -> Iterator[Problem]:
-    """Yield what `Storage.verify` does, of an installation that is not opened before.
+    """Yield the problems of an installation; with `repair`, repair them if that invents no data.
 
-    Opening makes what is missing; here that is a problem, unless there is no installation at all.
+    Flat files are not opened before: opening makes what is missing, which is a problem here.
     The first arguments are those of `open_storage`. Raises BadInstallation, StorageFailed.
     """
     return _backend_of(url).check_installation(data_dir, picture_dir, url, repair, progress)
@@ -62,6 +62,7 @@ def find_advice(data_dir: str, picture_dir: str, url: str = "files") -> list[Adv
 
 
 def _backend_of(url: str) -> ModuleType:
+    """Return the package of a backend. Raises BadInstallation for a malformed setting."""
     if problem := check_url(url):
         raise BadInstallation(f"IDENTITY_STORAGE {problem}")
     return importlib.import_module(BACKENDS[url.partition("://")[0]])

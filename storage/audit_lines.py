@@ -9,7 +9,7 @@ from model.soundness import check_audit_line
 
 
 def lines_about(lines: Iterable[bytes], subjects: Set[int | str], place: str) -> Iterator[dict]:
-    """Yield the lines by or about these users and clients. Raises as `decode_lines`."""
+    """Yield the lines by or about these ids. Raises DamagedRecord after the last if one is bad."""
     # Most lines are about others: looking for the ids is faster than decoding each.
     ids = re.compile("|".join(rf"\b{each}\b" for each in subjects).encode() or rb"\Z.")
     candidates = (each for each in lines if ids.search(each) or not each.rstrip().endswith(b"}"))
@@ -50,7 +50,7 @@ def decode_line(line: bytes) -> dict | None:
 
 
 def time_of(line: bytes) -> int | None:
-    """Return when a line was written, None if it does not say."""
+    """Return when a line was written, None if it does not say or is damaged."""
     time = (decode_line(line) or {}).get("time")
     return time if type(time) is int else None
 

@@ -73,7 +73,7 @@ class Pictures(ABC):
     @staticmethod
     @functools.lru_cache(maxsize=GENERATED_CACHED)
     def generated(user_id: int, size: str) -> bytes:
-        """Return the picture of a user without another one."""
+        """Return the webp file that is drawn for a user without a stored picture."""
         from images.pictures import generate_picture  # Pillow: memory a worker may not need
 
         return generate_picture(user_id, size)[size]
@@ -90,7 +90,7 @@ class Codes(ABC):
     def read(self, code: str, record_type: type[Code] = AuthorizationCode) -> Code:
         """Return the record of an unused code of any age. Raises NoSuchCode, CodeSpent.
 
-        The code of a record of another type is unknown.
+        NoSuchCode also for the code of a record of another type.
         """
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Keys(ABC):
         self._cached: tuple[float, tuple[bytes, ...]] = 0.0, ()  # until when: time.monotonic()
 
     def current(self) -> tuple[bytes, ...]:
-        """Return the keys that verify, newest last. They may be those of KEYS_CACHED ago."""
+        """Return the keys that verify, newest last, as they were up to KEYS_CACHED seconds ago."""
         until, keys = self._cached
         started = time.monotonic()
         if started >= until:
@@ -135,7 +135,7 @@ class Keys(ABC):
         """
 
     def expire(self) -> None:
-        """Return when no process caches keys from before this call."""
+        """Wait until no process caches keys from before this call."""
         self._cached = 0.0, ()
         time.sleep(KEYS_CACHED)
 
@@ -164,7 +164,7 @@ class Attempts(ABC):
 
     @abstractmethod
     def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
-        """Stop counting all attempts."""
+        """Stop counting all attempts of a kind by or at a subject, in windows of this length."""
 
     @staticmethod
     def require_below(limit: int, now: int, before: int, window: int) -> None:
@@ -228,9 +228,9 @@ class Audit(ABC):
 
     @abstractmethod
     def before(self, position: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines before a position, by default all, newest first, each with its own.
+        """Yield the lines before a position, by default all, newest first, each behind its own.
 
-        Positions grow from line to line. Any number will do.
+        Positions grow from line to line. `position` may be any number.
         """
 
     @abstractmethod
@@ -238,7 +238,7 @@ class Audit(ABC):
         """Return a position before all lines, and one behind them."""
 
     def seek(self, time: int) -> int:
-        """Return a position behind the lines until a time, which lines of one machine grow in."""
+        """Return the position behind the lines written until `time`, if all clocks agree."""
         low, high = self.ends()
         while low < high:
             middle = (low + high + 1) // 2
@@ -260,7 +260,7 @@ class Audit(ABC):
     def about(self, subjects: Set[int | str]) -> Iterator[dict]:
         """Yield the lines by or about these user ids and client ids, newest first.
 
-        The whole log is read. Raises as `read`.
+        The whole log is read. Raises DamagedRecord after the last line if one is damaged.
         """
         return lines_about((line for _, line in self.before()), subjects, self.place)
 
@@ -288,7 +288,7 @@ class Storage(ABC):
     _problem: StorageError | None = None  # of that save
 
     def keep_records(self, users: Users, backend: type[Records], place: object) -> None:
-        """Keep users, and the records of the other kinds as a class does that is given a place."""
+        """Set `users` and the parts of the other kinds, each made as `backend(place, kind)`."""
         self._backend, self._place = backend, place
         self._records: dict[Kind, Records] = {kinds.USERS: users}
         self.users, self.clients, self.invites, self.handles, self.openid_keys = map(
@@ -309,13 +309,13 @@ class Storage(ABC):
         return self._records[kind]
 
     def is_empty(self) -> bool:
-        """Return True if there is no record of a kind that counts: no user and no client."""
+        """Return True if there is no record of a kind that counts: user, client or handle."""
         return not any(self.records(each).ids(at_most=1) for each in kinds.KINDS if each.counts)
 
     def require_health(self) -> None:
-        """Raise StorageFailed if records or pictures cannot be read and written.
+        """Raise StorageError if records or pictures cannot be read or saved.
 
-        It may be called often: what was saved is believed for HEALTH_INTERVAL.
+        It may be called often: it tries to save only once in HEALTH_INTERVAL.
         """
         self.try_reading()
         if time.monotonic() - self._tried_saving >= HEALTH_INTERVAL:
@@ -378,9 +378,9 @@ class Storage(ABC):
     def load(
         self, before: Callable[[], None] = ignore, report: Report = ignore
     ) -> AbstractContextManager[Load]:
-        """Fill an installation without users and clients, and replace its signing keys.
+        """Fill an installation that `is_empty`, and replace its signing keys.
 
         When the block ends, everything that it added is there at once. If it raises or is killed,
-        nothing is there. Raises BadInstallation if there are users or clients, and SaveUnconfirmed
-        if all of it may be there, or nothing.
+        nothing is there. Raises BadInstallation if the installation is not empty, and
+        SaveUnconfirmed if all of it may be there, or nothing.
         """

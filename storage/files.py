@@ -31,7 +31,7 @@ def storage_error_from(error: OSError) -> StorageFailed:
 
 @contextlib.contextmanager
 def translate_os_errors() -> Iterator[None]:
-    """Turn an OSError of the block into StorageFailed or StorageFull."""
+    """Turn an OSError of the block, unless it is a BrokenPipeError, into the storage error."""
     try:
         yield
     except BrokenPipeError:
@@ -57,7 +57,7 @@ def raises_storage_errors(method: Callable) -> Callable:
 def new_file(path: str) -> Iterator[BinaryIO]:
     """Yield a file for its owner alone, which is at `path`, whole and synced, when the block ends.
 
-    If the block raises, there is no file. Raises BadFile if the path exists.
+    If the block raises, there is no file. Raises BadFile if the path exists or its folder does not.
     """
     if os.path.lexists(path):
         raise BadFile(f"{path} is there already: choose another name")

@@ -84,7 +84,7 @@ class Snapshot(ABC):
 
     @abstractmethod
     def deleted_ids(self) -> Iterable[int]:
-        """Return the ids of deleted users, ascending; after `users`."""
+        """Return the ids of deleted users, ascending. Call it after `users`, which may add some."""
 
     @abstractmethod
     def records(self, kind: Kind) -> Iterator[Any]:
@@ -137,9 +137,9 @@ class Cleaning:
 
 
 def remake_pictures(good: dict[str, bytes]) -> tuple[dict[str, bytes] | None, str]:
-    """Return the pictures of a user of whose own the `good` ones are left, and what was done.
+    """Return new pictures of a user by size, and what was done; `good` are the whole old ones.
 
-    Without a good large picture there are none: the picture is generated.
+    Without a good large picture None is in their place: the picture is generated.
     """
     from images.pictures import make_picture  # Pillow: slow to import
 

@@ -52,7 +52,7 @@ class Records(ABC, Generic[Record]):
 
     @abstractmethod
     def read(self, record_id: Id) -> Record:
-        """Return a record. One of a `cached` kind is shared with others: it must not be changed."""
+        """Return a record. One of a `cached` kind is shared by callers: it must not be changed."""
 
     def find(self, record_id: Id) -> Record | None:
         """Return a record, None if there is none."""
@@ -82,22 +82,22 @@ class Records(ABC, Generic[Record]):
 
     @abstractmethod
     def ids(self, after: Id | None = None, at_most: int | None = None) -> list:
-        """Return the ids, ascending, of records that may be damaged or expired."""
+        """Return up to `at_most` ids behind `after`, ascending, of damaged and expired ones too."""
 
     @abstractmethod
     def existing(self, ids: Iterable[Id]) -> Set[Id]:
-        """Return those of the ids that have a record, which may be damaged."""
+        """Return those of the ids that have a record, which may be damaged or expired."""
 
     @abstractmethod
     def find_by(self, unique: str, key: str) -> Record | None:
-        """Return the record with this key, of the unique key of that name."""
+        """Return the record whose unique key of this name is `key`, None if there is none."""
 
     @abstractmethod
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         """Raise the error for a key that a record other than `but` has."""
 
     def require_free_keys(self, record: Record, changed: Set[str] | None = None) -> None:
-        """Raise the error of the first unique key of a record that another one has.
+        """Raise the error of the first unique key of a record that another record has.
 
         With `changed`, only keys that follow from these fields are looked at.
         """
@@ -115,9 +115,9 @@ class Records(ABC, Generic[Record]):
         at_most: int | None = None,
         newest_first: bool = False,
     ) -> list[Record]:
-        """Return the readable records with this key, of the index of that name, by id.
+        """Return up to `at_most` readable records whose key in this index is `key`, by id.
 
-        With `newest_first` ids go down, and only those before `after` are returned.
+        Their ids are behind `after`; with `newest_first` ids go down, and are before `after`.
         """
 
     @abstractmethod
@@ -130,7 +130,7 @@ class Records(ABC, Generic[Record]):
         at_most: int | None = None,
         newest_first: bool = True,
     ) -> list[Record]:
-        """Return the readable records whose keys are from `low` to `high`, by key and id.
+        """Return up to `at_most` readable records with keys from `low` to `high`, by key and id.
 
         Only those behind the key and id `after`; with `newest_first` both go down. The keys of such
         an index have only the characters of SHORT_KEY in `model.kind`.
@@ -144,7 +144,7 @@ class Records(ABC, Generic[Record]):
         """
 
     def count(self, index: str, key: str, at_most: int) -> int:
-        """Return how many readable records have this key, at most so many.
+        """Return how many readable records have this key in an index, but at most `at_most`.
 
         In `adding` the count is exact: no other record with this key is added meanwhile.
         """
@@ -166,7 +166,7 @@ class Records(ABC, Generic[Record]):
     def put(self, record: Record) -> None:
         """Add a record, or replace the one with its id, also inside an edit of another kind.
 
-        For records of which one edit alone can write the same at a time.
+        The caller's edit has to be the only one that can write a record of this id meanwhile.
         """
 
     @contextlib.contextmanager
@@ -190,24 +190,24 @@ class Records(ABC, Generic[Record]):
 
     @abstractmethod
     def edit_inside(self, record_id: Id) -> AbstractContextManager[Record]:
-        """As `edit`, inside the edit of a record of another kind, and of a kind with one lock.
+        """Do what `edit` does, inside the edit of a record of another kind; this kind has one lock.
 
-        Rules are not checked, and no unique key changes.
+        The caller has checked rules, which a backend need not, and no unique key changes.
         """
 
     @abstractmethod
     def locked(self, record_id: Id, keys_change: bool = False) -> AbstractContextManager[Record]:
-        """`with locked(id) as record:` is a record of its own that no other process changes.
+        """`with locked(id) as record:` hold its lock; the record is the caller's own, not shared.
 
-        Its unique keys may be changed with `keys_change`.
+        With `keys_change` its unique keys may be changed.
         """
 
     @abstractmethod
     def save(self, record: Record, before: dict, changed: Set[str]) -> None:
-        """Replace a locked record, of which these fields are new; `before` has the old ones."""
+        """Replace a record that is `locked`; `changed` are new fields, `before` the old ones."""
 
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
-        """Remove a record, as `deleting` does."""
+        """Remove a record as `deleting` does; `before` gets it first."""
         with self.deleting(record_id) as record:
             before(record)
 
@@ -279,7 +279,7 @@ class Invites(Records[Invite]):
     accounts_of: Callable[[list[int]], Set[int]]
 
     def issue(self, days: int, before: Before[Invite] = ignore, **fields: object) -> str:
-        """Return the secret of a new invitation, good for `days` days; `fields` are others."""
+        """Return the secret of a new invitation, good for `days` days; `fields` are of Invite."""
         secret, now = secrets.token_urlsafe(32), now_ms()
         good_until = now + days * DAY_MS
         kept = good_until + INVITE_KEPT_DAYS * DAY_MS
@@ -290,7 +290,7 @@ class Invites(Records[Invite]):
         return secret
 
     def find_unused(self, secret: str) -> Invite | None:
-        """Return the invitation if an account can be made with it now."""
+        """Return the invitation with this secret if an account can be made with it now, or None."""
         with contextlib.suppress(DamagedRecord):
             found = self.find_by("secret", sha256(secret))
             return found if found and self._is_good(found) else None
@@ -326,7 +326,7 @@ class Kept(Records[Record]):
     """What players gave up and nobody else gets for a while, by the SHA-256 of its unique key."""
 
     def find_kept(self, text: str) -> Record | None:
-        """Return the record of what is kept now, in any spelling. Raises DamagedRecord."""
+        """Return the record of a name or address in any spelling, None unless it is kept now."""
         keys = filter(str.isprintable, login_keys(text))
         return next(filter(None, map(self.find, map(sha256, keys))), None)
 

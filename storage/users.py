@@ -86,7 +86,7 @@ class Users(Records[User]):
 
     @abstractmethod
     def add_new(self, user: User, first: bool, before: Before[User]) -> None:
-        """Give a user an id and add it, as `register` says."""
+        """Give a user an id and add the user, as `register` says; BadInstallation if ids end."""
 
     def require_addable(self, user: User) -> None:
         """Raise the error of `register` for what is taken; the caller holds the lock of names."""
@@ -102,7 +102,7 @@ class Users(Records[User]):
     def insert(self, user: User, pictures: Images | None = None) -> None:
         """Add a user who has an id already. The fields are not checked.
 
-        Raises AlreadyThere, IdTaken, NameTaken, NameKept, EmailTaken, InviteSpent.
+        Raises AlreadyThere, IdTaken, NameTaken, NameKept, EmailTaken.
         """
 
     def require_new(self, user: User) -> None:
@@ -119,16 +119,16 @@ class Users(Records[User]):
         """Return True for the id of a deleted user."""
 
     def accounts_of(self, ids: list[int]) -> Set[int]:
-        """Return those of the ids with which an account was made, which may be deleted."""
+        """Return those of the ids that accounts have, or had before they were deleted."""
         there = self.existing(ids)
         return there | {each for each in ids if each not in there and self.was_deleted(each)}
 
     @abstractmethod
     def is_new(self) -> bool:
-        """Return True until the first account is made."""
+        """Return True until the first id is taken; in files, also if its account was not saved."""
 
     def find_by_login(self, name_or_email: str) -> User | None:
-        """Return the user with this name or email address, in any spelling of the same key."""
+        """Return the user with this name or email address in any spelling, None if none has it."""
         keys = login_keys(name_or_email)
         unique = "email" if "@" in keys[0] else "name"  # no name has an @
         return next(filter(None, (self.find_by(unique, key) for key in keys)), None)
@@ -172,7 +172,7 @@ class Users(Records[User]):
         return self.between("joined", FIRST_DAY, NO_END, after, at_most)
 
     def find_by_former_name(self, name: str) -> User | None:
-        """Return the user for whom a name is kept, which nobody else can have."""
+        """Return the user for whom a name is kept, None if it is not kept or the user left."""
         kept = self.former_names.find_kept(name)
         return kept and self.find(kept.user_id)
 
@@ -213,7 +213,7 @@ class Users(Records[User]):
     def change_email(
         self, user_id: int, email: str, before: Before[User] = ignore, verified: bool = False
     ) -> User:
-        """Change a user's email address; "" removes it. Nothing else says that it is `verified`.
+        """Change a user's email address; "" removes it. Only `verified` makes it a confirmed one.
 
         Raises InvalidField, EmailTaken.
         """
@@ -224,6 +224,7 @@ class Users(Records[User]):
     def _change_key(
         self, user_id: int, field: str, text: str, before: Before[User], **others: bool
     ) -> User:
+        """Set a field from which a unique key follows, and `others`; return the user."""
         with self.edit(user_id, {field}) as user:
             changed = dataclasses.replace(user, **{field: text})
             self.require_free_keys(changed, {field})
@@ -268,7 +269,7 @@ class Handles(Records[Handle]):
     kind = HANDLES
 
     def find_of(self, user_id: int) -> str | None:
-        """Return the handle of a player, or None."""
+        """Return the handle of a player, None if none was made."""
         found = self.find_by("player", str(user_id))
         return found and found.id
 

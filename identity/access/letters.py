@@ -59,9 +59,9 @@ NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the 
 
 
 def count_letter(purpose: str, email: str) -> None:
-    """Count a letter that somebody asks for. Raises TooManyAttempts.
+    """Count a letter that somebody asks for. Raises TooManyAttempts, StorageFailed.
 
-    An address gets those of one purpose alone, so that asking for the others uses up nothing.
+    Each purpose has a limit of its own for an address: letters of one purpose use up no other's.
     """
     key = f"{purpose} {login_key(email)}"
     address, window = request.remote_addr, HALF_AN_HOUR
@@ -87,7 +87,10 @@ def _request(kind: str, asked: Asked, good_until: int) -> None:
 
 
 def ask_confirmation(user: User) -> bool:
-    """Send a letter that asks a player to confirm the address; False if there is none now."""
+    """Ask a player by a letter to confirm the address. True also if the outbox does not take it.
+
+    False if mail is off, if no address waits to be confirmed, or if the letter cannot be counted.
+    """
     if not mail_is_on() or user.email_verified or check_email(user.email, required=True):
         return False
     try:
@@ -103,7 +106,7 @@ def ask_confirmation(user: User) -> bool:
 
 
 def tell_old_address(user: User) -> None:
-    """Tell the confirmed address of a player, as it was, that another one replaced it."""
+    """Tell an address that was replaced, if it was confirmed; `user` is from before the change."""
     if not (mail_is_on() and user.email_verified):
         return
     text = issue_way_back(get_storage(), user.id, user.email)
@@ -118,9 +121,10 @@ def tell_old_address(user: User) -> None:
 
 
 def notify(user: User, kind: str) -> None:
-    """Tell the confirmed address of a player what happened; `kind` is one of NOTICES.
+    """Send a letter about what happened to a player with a confirmed address, if mail is on.
 
-    Whoever has the password could fill the mailbox: of a kind there are only so many letters.
+    `kind` is one of NOTICES. Of each kind a player gets NOTICES_AN_HOUR letters at most: whoever
+    has the password could fill the mailbox. A letter that is not counted or saved is dropped.
     """
     if not (mail_is_on() and user.email_verified):
         return
@@ -150,9 +154,10 @@ def notify(user: User, kind: str) -> None:
 
 
 def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own: bool) -> None:
-    """Tell the confirmed address that a player had that the account was deleted, and by whom.
+    """Tell the confirmed address of a player that the account was deleted.
 
-    `config` has the settings: the command deletes as well.
+    With `is_own` the player did that, else an administrator. `config` has the settings, because
+    the command, which has no app, deletes players as well.
     """
     if not (config["SMTP_URL"] and user.email_verified):
         return
@@ -169,7 +174,7 @@ def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own:
 
 
 def mail_administrators(kind: str, but: int) -> None:
-    """Tell the confirmed addresses of all administrators but one what happened, as `notify`."""
+    """Call `notify` for all administrators except the one with the id `but`."""
     if mail_is_on():
         for each in get_storage().users.administrators():
             if each.id != but:
@@ -183,7 +188,7 @@ def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:
 def post_letter(
     store: Storage, config: Mapping[str, str], kind: str, to: str, letter: Letter, good_for: int = 0
 ) -> None:
-    """Put a letter into the outbox; what it tells of goes on if that cannot be saved."""
+    """Put a letter into the outbox for `good_for` milliseconds (0: no end); only log a failure."""
     from identity.messages.mail import compose  # not without mail
 
     good_until = now_ms() + good_for if good_for else 0
@@ -198,7 +203,7 @@ def post_letter(
 
 
 def note_browser(user: User, tell: bool) -> None:
-    """Let this browser remember that a player signed in here; `tell` the player if that is new."""
+    """If mail is on, name the player in this browser's cookie; `tell` one whom it did not name."""
     if not mail_is_on():
         return
     https = base_url().startswith("https:")

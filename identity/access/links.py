@@ -65,13 +65,13 @@ class Asked(NamedTuple):
 
 
 def ask(purpose: str, address: str) -> Asked:
-    """Let this browser keep that it asks for a letter."""
+    """Keep in the session of this browser that it asks for a letter, and return what is kept."""
     session[purpose] = asked = Asked(secrets.token_urlsafe(12), address, now_ms())
     return asked
 
 
 def find_asked(purpose: str) -> Asked | None:
-    """Return what this browser asked for in the last hour, or None."""
+    """Return what this browser asked for with this purpose, None if not in the last hour."""
     if purpose not in session:
         return None
     asked = Asked(*session[purpose])
@@ -100,7 +100,10 @@ def _state(purpose: str, user: User) -> str:
 def issue_link(
     store: Storage, purpose: str, user: User, browser: str, by: int | str = COMMAND.id
 ) -> str:
-    """Return the text of a link, good for LINK_MAX_AGE seconds and as long as its maker may."""
+    """Return the text of a link for the `browser` that asked for it, "" for any browser.
+
+    It is good for LINK_MAX_AGE seconds, and while the actor with the id `by` may moderate the user.
+    """
     return serializer(purpose, store).dumps([user.id, _state(purpose, user), by, browser])
 
 
@@ -162,7 +165,7 @@ def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | 
 
 
 def find_by_address(store: Storage, email: str, confirmed: bool) -> User | None:
-    """Return the player who has this address, and confirmed it or has not, or None."""
+    """Return the player with this address, `confirmed` or not; None also for a damaged record."""
     try:
         user = store.users.find_by_login(email) if "@" in email else None
     except DamagedRecord:
@@ -185,9 +188,10 @@ def is_right_code(
 ) -> bool:
     """Return True for the code of a letter. The attempt counts before it is looked at.
 
-    `email` is the address of the letter, None if the code stands beside its link. These attempts
-    count apart: whoever asked for the letter can use up the others. Without a user all is the same.
-    Raises TooManyAttempts.
+    `email` is the address that was typed, None if the code is sent together with its link. Attempts
+    with a link count apart: whoever asked for the letter can use up those without one. `user` is
+    None, only beside an `email`, if nobody has this address: then False, after the same work.
+    Raises TooManyAttempts, StorageFailed.
     """
     of = f"link of {user.id}" if email is None else login_key(email)
     limits = [

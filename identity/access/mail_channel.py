@@ -54,7 +54,7 @@ class Mail(Channel):
                 self._took = min(time.monotonic() - begun, LONGEST_DELAY)
 
     def _compose(self, message: Message) -> str:
-        """Return a letter that is composed as it is sent, "" without its player. Raises NotSent."""
+        """Return the letter, composed now; "" if no player has its address. Raises NotSent."""
         is_unconfirmed = message.event == CONFIRMATION
         try:
             user = find_by_address(self._store, message.to, confirmed=not is_unconfirmed)
@@ -69,7 +69,7 @@ class Mail(Channel):
             raise Paused(f"The letter cannot be composed: {error}") from error
 
     def _compose_recovery(self, user: User, message: Message) -> str:
-        """Return the letter, which is saved before it is sent, and never composed anew."""
+        """Return the letter. It is saved in the outbox first: a second try sends the same one."""
         self._store.audit.write(CREATED_LINKS, user.id, user=user.id)
         body = self._with_link(PASSWORD, recovery_letter, user, message)
         with self._store.records(OUTBOX).edit(message.id) as kept:
@@ -77,13 +77,14 @@ class Mail(Channel):
         return body
 
     def _compose_confirmation(self, user: User, message: Message) -> str:
-        """Return the letter, which is not saved: its link is good from when it is sent."""
+        """Return the letter, unsaved: its link is good from when it is sent. Raises Postponed."""
         body = self._with_link(CONFIRMATION, confirmation_letter, user, message)
         is_first = message.created - user.created < HOUR_MS // 60  # the sign-up asked for it
         limit = UNCONFIRMED_AN_HOUR if is_first else REPEATED_AN_HOUR
         try:
             count_unconfirmed_letter(self._store, limit)
         except Postponed as error:
+            # As many as fit into an hour come in it, the next ones an hour later, and so on.
             error.due += self._postponed[limit] // limit * HOUR_MS
             self._postponed[limit] += 1
             raise
@@ -92,6 +93,7 @@ class Mail(Channel):
     def _with_link(
         self, purpose: str, make: Callable[..., Letter], user: User, message: Message
     ) -> str:
+        """Return the letter that `make` makes of a new link and its code, with its headers."""
         store, config = self._store, self._config
         text = issue_link(store, purpose, user, message.browser)
         code = codes_of(store, purpose, user, message.browser)[0]

@@ -98,6 +98,7 @@ def encode_base64url(content: bytes) -> str:
 
 
 def decode_base64url(text: str) -> bytes:
+    """Return the bytes of a text in base64url without padding. Raises ValueError."""
     return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
 
 
@@ -117,9 +118,10 @@ def refusing_all_errors() -> Iterator[None]:
 
 @refusing_all_errors()
 def read_credential(text: str) -> dict:
-    """Return what is verified of a RegistrationResponseJSON or an AuthenticationResponseJSON.
+    """Return the parts of a RegistrationResponseJSON or AuthenticationResponseJSON to verify.
 
-    All bytes are texts: for a number fido2 makes as many bytes, up to all memory.
+    All bytes in it are texts in base64url: from a number fido2 would make as many bytes, up to all
+    memory. Raises PasskeyRefused.
     """
     answer = json.loads(text)
     parts = {name: answer["response"][name] for name in BYTES if answer["response"].get(name)}
@@ -174,7 +176,7 @@ def require_eligible(data) -> None:  # fido2.webauthn.AuthenticatorData
 def read_passkey(
     store: Storage, answer: dict, rp_id: str, asked_id: str = ""
 ) -> tuple[Passkey, User]:
-    """Return the passkey that an answer names, and its player.
+    """Return the passkey that an answer of `read_credential` names, and its player.
 
     Nothing is proven yet but that the user handle is the player's (7.2 step 6). It may be missing
     if the player with the id `asked_id` was asked for one of their own passkeys. Raises
@@ -221,4 +223,5 @@ def _fido2_server(rp_id: str, origin: str):  # -> fido2.server.Fido2Server
 
 
 def _state(challenge: str) -> dict:
+    """Return what fido2 would have kept of its own options, which are not used here."""
     return {"challenge": challenge, "user_verification": "required"}

@@ -54,14 +54,14 @@ def needs_rehash(kept_hash: str, password: str = "") -> bool:
 def verify_password_with_limits(
     kept_hash: str, password: str, *names: str, player_id: int | None = None, is_code: bool = False
 ) -> str | None:
-    """Return the form of the right password that is hashed, or the text that `is_code`, else None.
+    """Return the right password in the Unicode form that was hashed, or None for a wrong one.
 
     Hashes of earlier versions and of other servers are of the password as it was typed: where this
     is another form it is tried as well, for whatever hash. Then the attempt counts twice against
     the limits on what an address, or a player, may have hashed.
 
-    A recovery code is found before, counts under the same limits and takes the same time. An empty
-    hash never matches, and takes the same time, too.
+    With `is_code` the caller has found that `password` is a recovery code: it counts under the same
+    limits, takes the same time, and is returned. An empty hash never matches, in the same time.
 
     A wrong password counts against the limit of each of the `names` that it signs in with. A
     password by which the signed-in player `player_id` confirms something counts also if it is
@@ -88,12 +88,12 @@ def verify_password_with_limits(
 
 
 def find_right_form(kept_hash: str, forms: Iterable[str]) -> str | None:
-    """Return the form of a password that a hash is of, or None. Raises ValueError."""
+    """Return the form that a hash is of, or None. Raises ValueError for a malformed hash."""
     return next((each for each in forms if verify_password(kept_hash, each)), None)
 
 
 def limits_of_wrong_passwords(names: Iterable[str], hashes: int) -> list[AttemptLimit]:
-    """Return the limits on wrong passwords from the address of this request, and for the names."""
+    """Return the limits for the names, and `hashes` times those for this request's address."""
     limits = limits_of_address(request.remote_addr, "password from", ATTEMPTS_PER_ADDRESS) * hashes
     return limits + [limit for name in names for limit in _limits_of_name(name)]
 
@@ -147,7 +147,7 @@ def wrap_hash(legacy_hash: str) -> str:
 
 
 def legacy_digest(method: str, salt: str, password: str) -> str:
-    """Return the hex digest in Werkzeug's hash of a password. Raises ValueError."""
+    """Return the hex digest in Werkzeug's hash of a password. Raises ValueError for the method."""
     kind, *parameters = method.split(":")
     if kind == "scrypt":
         n, r, p = map(int, parameters)

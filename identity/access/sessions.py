@@ -41,6 +41,7 @@ class CookieSessions(SecureCookieSessionInterface):
         return serializer("session")
 
     def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
+        """Return the session in the one cookie with its name, an empty one if that is not good."""
         name = self.get_cookie_name(app)
         values, is_old = find_cookies(request, name), False
         if not values and name == COOKIE:
@@ -84,6 +85,7 @@ def signed_in_player() -> User | None:
 
 
 def _find_session_player() -> User | None:
+    """Return the player, and note the use; None without a lasting session. Raises StorageError."""
     if "session_error" in g:
         raise g.session_error
     if "user" not in session:
@@ -118,9 +120,10 @@ def _note_use(user_id: int, entry: Session) -> None:
 
 
 def redirect_to_sign_in(leads_to: str | None = None) -> Response:
-    """Return a redirect to the sign-in page, which leads back to this address, or to another.
+    """Return a redirect to the sign-in page, which leads to `leads_to` after the sign-in.
 
-    A form that keeps what was typed leads to the page that sends it.
+    By default that is the page of this request, or the account page for a form. A form that is kept
+    leads to the page that shows it. Raises BadRequest if the address is too long.
     """
     leads_to = unsent.ADDRESS if unsent.keep_form() else leads_to
     leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
@@ -149,21 +152,21 @@ def local_address(text: str) -> str:
 
 
 def query_to(leads_to: str, plain: str = PLAIN) -> str:
-    """Return the query of a page that leads to an address, as `next_in_query` reads it.
+    """Return the query of a page that leads to an address; `next_in_query` reads it.
 
-    An app's `state` may be as long as the address of a request may be, which cannot have it encoded
-    once more: it stands at the end of the query as it is then.
+    An app's `state` may make the address so long that the query has no room for it encoded once
+    more. Then the address stands at the end of the query as it is, behind "then=".
     """
     query = f"next={quote(leads_to, safe=plain)}"
     return query if len(query) <= NEXT_LENGTH else f"then={leads_to}"
 
 
 def next_in_query() -> str:
-    """Return where the page of this request leads, as `local_address`."""
+    """Return the address on this server to which the page of this request leads, "/" for others."""
     _, is_plain, rest = f"&{request.query_string.decode()}".partition("&then=")
     return local_address(rest if is_plain else request.args.get("next", ""))
 
 
 def next_address() -> str:
-    """Return where the form of this request leads, or else its page."""
+    """Return the address on this server in the form's field `next`, or else in the query."""
     return local_address(request.form["next"]) if "next" in request.form else next_in_query()

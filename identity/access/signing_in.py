@@ -34,11 +34,11 @@ def start_session(
 ) -> bool:
     """Add a session to the record of a player who proved to be one, and set the cookie.
 
-    With the right `password`, in the form that is hashed, or None if it was not typed, a hash that
-    `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions end, else the
-    one that is `replaced`. `amr` is how the player proved it, None by a password. Return False, and
-    save nothing, if the password was changed or the player was suspended since `user` was read.
-    Raises Busy, StorageFailed.
+    `password` is the right one, in the form that was hashed, None if it was not typed: with it a
+    hash that `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions
+    end, otherwise the one with the id `replaced`. `amr` says how the player proved it (RFC 8176),
+    None by a password. Return False, and save nothing, if the password was changed or the player
+    was suspended since `user` was read. Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if password is not None and needs_rehash(kept_hash, password):

@@ -57,13 +57,13 @@ def keep_form() -> bool:
 
 
 def drop_of_others(user_id: int) -> None:
-    """Keep a form for the player who signs in now, unless it is old or another player's."""
+    """Drop the form that is kept if it is old, or not of the player who signs in now."""
     form = Unsent(*session.get("unsent", (0, 0, "", [])))
     if form.user_id not in (None, user_id) or now_ms() - form.since >= KEPT_FOR * 1000:
         session.pop("unsent", None)
 
 
 def pop_form(user_id: int) -> Unsent | None:
-    """Return what this player typed before the sign-in, the first time only."""
+    """Return the form that this player sent before the sign-in, once; None if none is kept."""
     drop_of_others(user_id)
     return Unsent(*session.pop("unsent")) if "unsent" in session else None

@@ -49,7 +49,7 @@ COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another come
 def suspend(
     by: Authority, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
 ) -> None:
-    """Stop a player from signing in, for some days or until somebody lifts it.
+    """Stop a player from signing in, for some days or, with None, until somebody lifts that.
 
     Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
     reason alone. Raises InvalidField, LastAdministrator.
@@ -179,8 +179,8 @@ def change_profile(
 ) -> None:
     """Change what others see of a player, in one save; None keeps a field as it is.
 
-    So does a flair that the player lacks. Raises InvalidField, NameTaken, NameKept,
-    TooManyNames, TooManyAttempts.
+    A flair that the player lacks is not equipped. Any `name`, also the present one, counts against
+    RENAMES_AN_HOUR. Raises InvalidField, NameTaken, NameKept, TooManyNames, TooManyAttempts.
     """
 
     def change(user: User) -> None:
@@ -212,6 +212,7 @@ def _require_few_names(store: Storage, user: User, name: str) -> None:
     """Raise TooManyNames if a player would keep more than NAMES_KEPT names under this new one.
 
     One of the player's former names, or the present one spelled differently, is always fine.
+    The caller holds the lock of the player's record.
     """
     own, new = (sha256(unique_key(each)) for each in (user.name, name))
     kept = {each.id: each.expires for each in store.users.former_names.of(user.id)}
@@ -245,7 +246,7 @@ def start_session(
 ) -> bool:
     """Add a session for a player who proved to be `seen`, and set the password hash.
 
-    It takes the place of all others, or of the session with the id `replaced`.
+    With `end_others` all other sessions end, otherwise the one with the id `replaced`.
 
     Return False, and change nothing, if the password was changed or the player was suspended
     since `seen` was read. One save for all: if it fails, the old password stays valid.
@@ -341,7 +342,10 @@ def _require_suspension_right(by: Authority, user: User) -> None:
 def _keep_an_administrator(
     by: Authority, right: Right, user_id: int
 ) -> AbstractContextManager[None]:
-    """Return `administered_without(user_id)`; the command may do without administrators."""
+    """Return a context manager for a block that could take the rights from an administrator.
+
+    It raises LastAdministrator for the last one, but lets the command do that. Raises NotAllowed.
+    """
     if by.is_command:
         return nullcontext()
     # First, because LastAdministrator tells who the last administrator is.
@@ -352,6 +356,7 @@ def _keep_an_administrator(
 def _save_generated_picture(
     by: Authority, user_id: int, right: Right, before: Callable[[User], None]
 ) -> None:
+    """Replace an uploaded picture; `before` is called with the player, under the record's lock."""
     user = by.store.users.read(user_id)
     by.require(right, user)
     if not user.pfp_generated:
@@ -359,7 +364,7 @@ def _save_generated_picture(
 
 
 def count_heartbeat(user: User, now: int) -> bool:
-    """Change the play time and the last heartbeat; False if another tab has just done so."""
+    """Change the play time and last heartbeat of a locked record; False if another tab just did."""
     since = now - user.last_heartbeat  # milliseconds; below 0 if another machine's clock is ahead
     if -CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
         return False

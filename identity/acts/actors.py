@@ -45,6 +45,7 @@ class Authority:
         self.is_command = actor == COMMAND
 
     def has(self, right: Right, record: User | Client | None = None) -> bool:
+        """Return True if the actor has this right to the record, which some rights do not need."""
         if self.is_command:
             return True
         if record is not None and record.id == self.actor.id:
@@ -63,7 +64,7 @@ class Authority:
 
     @contextlib.contextmanager
     def edit(self, right: Right, records: Users | Clients, record_id: int | str) -> Iterator[Any]:
-        """`with by.edit(right, records, id) as record:` edit a record to which there is a right."""
+        """`with by.edit(right, records, id) as record:` edit a record. Raises NotAllowed first."""
         with records.edit(record_id) as record:
             self.require(right, record)
             yield record
@@ -83,9 +84,10 @@ class Authority:
     def audited(
         self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int
     ) -> Callable[[User | Client], None]:
-        """Return a `before` that requires the right, and audits unless a field has this value.
+        """Return a function that requires the right to a record, then audits the act on it.
 
-        What players do to themselves is not logged.
+        It is for `before` of a storage method, which calls it under the record's lock. It audits
+        nothing if the `field` has the `value` already, or if players do it to themselves.
         """
 
         def before(record: User | Client) -> None:
@@ -98,12 +100,12 @@ class Authority:
         return before
 
     def notify(self, user_id: int, text: str) -> None:
-        """Leave a notice for a player; what it tells of is done also if that cannot be saved."""
+        """Leave a notice for a player; nothing is raised if it cannot be saved."""
         with contextlib.suppress(StorageError), self.store.users.edit(user_id) as user:
             user.notify(text)
 
     def notify_administrators(self, text: str, but: int) -> None:
-        """Leave a notice for all administrators but one, as `notify`."""
+        """Call `notify` for all administrators except the one with the id `but`."""
         with contextlib.suppress(StorageError):
             for each in self.store.users.administrators():
                 if each.id != but:
@@ -112,7 +114,7 @@ class Authority:
     def begin_change(self, record: Look | Webhook, seen: int, act: str) -> None:
         """Check and audit an administrator's change of a record as it was at the time `seen`.
 
-        Raises NotAllowed, ChangedBefore, TooManyAttempts.
+        The caller holds the record's lock. Raises NotAllowed, ChangedBefore, TooManyAttempts.
         """
         self.require(may_administer)
         if record.changed != seen:
@@ -120,6 +122,6 @@ class Authority:
         self.audit(act)
 
     def count_own(self, kind: str, limit: int) -> None:
-        """Count what a player does. Raises TooManyAttempts over `limit` an hour."""
+        """Count an act, unless it is the command's. Raises TooManyAttempts over `limit` an hour."""
         if not self.is_command:
             self.store.attempts.count(kind, str(self.actor.id), limit, HALF_AN_HOUR)

@@ -41,7 +41,7 @@ def register_client(
     open_to_members: bool = False,
     **fields: str | list[str] | bool | None,
 ) -> tuple[Client, str | None]:
-    """Register an app and return it with its secret, which cannot be read again.
+    """Register an app and return it with its secret, which cannot be read again (public: None).
 
     Players register their own; an administrator's game is listed at once. `fields` are those of
     `Clients.register`. Raises InvalidField, OriginTaken, TooManyClients.
@@ -92,7 +92,10 @@ def change_client(by: Authority, client_id: str, **changes: str | list[str] | in
 
 @contextlib.contextmanager
 def _naming_other_game(by: Authority) -> Iterator[None]:
-    """Tell an administrator which app has the origin of a game, in an InvalidField."""
+    """Run the block; its OriginTaken becomes an InvalidField that names the app with this origin.
+
+    Only administrators learn that: others get the OriginTaken.
+    """
     try:
         yield
     except OriginTaken as taken:
@@ -187,6 +190,7 @@ def save_cover(by: Authority, client_id: str, images: Images) -> None:
     client = by.store.clients.read(client_id)
     by.require(may_manage, client)
     files = {size: base64.b64encode(each).decode() for size, each in images.items()}
+    # AlreadyThere: another upload has the id of this millisecond, so the next one is tried.
     for timestamp in itertools.count(max(now_ms(), (client.cover or 0) + 1)):
         new = Cover(f"{client_id}-{timestamp}", client_id, **files)
         with contextlib.suppress(AlreadyThere), adding(by.store.records(COVERS), new):

@@ -15,7 +15,7 @@ from storage.repositories import Records
 
 @contextlib.contextmanager
 def adding(blobs: Records, new: Cover | Logo) -> Iterator[None]:
-    """Add a picture, and delete it again if the block, which is the commit, raises an error.
+    """Add a picture, and delete it again if the block, which is the commit, was not saved.
 
     Raises AlreadyThere for another one of this millisecond, StorageFailed.
     """
@@ -33,7 +33,7 @@ def adding(blobs: Records, new: Cover | Logo) -> Iterator[None]:
 
 
 def discard(blobs: Records, blob_id: int | str | None) -> None:
-    """Delete a picture that no record names any more, None without one."""
+    """Delete a picture that no record names any more, if that works; None is no picture."""
     if blob_id is not None:
         with contextlib.suppress(StorageError):
             blobs.delete(blob_id)

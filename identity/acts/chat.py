@@ -1,7 +1,7 @@
 """Acts of administrators on the webhook of the community's chat, and on its messages.
 
-All of them raise NotAllowed, StorageFailed, InvalidField, TooManyAttempts, and ChangedBefore if the
-webhook was changed since the time `seen`, which is 0 if there was none.
+All of them raise NotAllowed, StorageFailed, TooManyAttempts; those with the time `seen` raise
+ChangedBefore if the webhook was changed since then. It is 0 if there was none.
 """
 
 import contextlib
@@ -22,7 +22,10 @@ from storage import Storage
 def save(
     by: Authority, seen: int, url: str, format_name: str, events: list[str], private: bool
 ) -> str | None:
-    """Save the webhook; with "" its address stays. Return the key if there is a new one."""
+    """Save the webhook; with "" its address stays. Return the new key, None if it gets none.
+
+    `private` allows addresses of this network. Raises InvalidField.
+    """
     by.require(may_administer)
     if format_name not in FORMATS:
         raise InvalidField("format", "Choose what your chat reads.")
@@ -38,7 +41,7 @@ def save(
 
 
 def replace_key(by: Authority, seen: int) -> str:
-    """Give the webhook a new key, and return it."""
+    """Give the webhook a new key, and return the key. Raises ChangedBefore without a webhook."""
     key = new_key()
     if find_webhook(by.store) is None:
         raise ChangedBefore
@@ -47,7 +50,7 @@ def replace_key(by: Authority, seen: int) -> str:
 
 
 def _change(by: Authority, seen: int, **fields: str | list[str]) -> None:
-    """Change fields of the webhook, which is made if there is none."""
+    """Change fields of the webhook, which is added if there is none. Raises ChangedBefore."""
     webhooks = by.store.records(WEBHOOKS)
     if find_webhook(by.store) is None:
         none = Webhook(WEBHOOK_ID, 0, "", "", [])
@@ -65,7 +68,7 @@ def _change(by: Authority, seen: int, **fields: str | list[str]) -> None:
 
 
 def remove(by: Authority, seen: int) -> None:
-    """Tell the chat nothing more."""
+    """Delete the webhook: the chat is told nothing more. Raises ChangedBefore without a webhook."""
     try:
         with by.store.records(WEBHOOKS).deleting(WEBHOOK_ID) as webhook:
             by.begin_change(webhook, seen, "chat")

@@ -18,7 +18,7 @@ def _begin(by: Authority, user: User, act: str) -> None:
 
 
 def confirm(by: Authority, user_id: int, email: str) -> None:
-    """Note that a player confirmed this address. Raises InvalidField if it is another one."""
+    """Note that a player confirmed an address. Raises InvalidField if the player has another."""
 
     def before(user: User) -> None:
         if user.email != email:
@@ -41,7 +41,7 @@ def remove_other_ways(by: Authority, user_id: int) -> None:
 def take_back(by: Authority, user_id: int, email: str, kept: FormerEmail) -> None:
     """Give a player an address back that somebody else replaced, who gets in no more.
 
-    All passkeys and recovery codes go. Raises EmailTaken.
+    `kept` is the record of the address. All passkeys and recovery codes go. Raises EmailTaken.
     """
 
     def before(user: User) -> None:

@@ -60,11 +60,12 @@ def contrast(one: str, other: str) -> float:
 
 
 def contrast_on(theme: Theme, colour: str) -> float:
-    """Return the contrast of a colour on the cards of a theme."""
+    """Return the lower contrast of a colour: on a card of a theme, or on an inset of one."""
     return min(contrast(colour, theme.card), contrast(colour, theme.inset))
 
 
 def _luminance(colour: str) -> float:
+    """Return the relative luminance of a colour, from 0 to 1 (WCAG 2.2), by its sRGB values."""
     linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in _rgb(colour)]
     return sum(share * each for share, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -100,14 +101,14 @@ def shade(accent: str, theme: Theme) -> Shade:
 
 
 def check_contact(text: str) -> str | None:
-    """Check a web or email address, which may be empty."""
+    """Return what is wrong with a web or email address, None for a good or an empty one."""
     if not text or (len(text) <= 200 and (WEB.fullmatch(text) or EMAIL.fullmatch(text))):
         return None
     return "Enter an address like https://example.org/contact or ada@example.org."
 
 
 def check_welcome(text: str) -> str | None:
-    """Check the text that guests read on the home page."""
+    """Return what is wrong with the text that guests read on the home page, or None."""
     return check_line(text, WELCOME_LENGTH, least=0)
 
 
@@ -137,11 +138,12 @@ def save_logo(by: Authority, seen: int, image: bytes) -> None:
 
 
 def remove_logo(by: Authority, seen: int) -> None:
-    """Go back to the door."""
+    """Remove the logo: pages show the picture of a door, as before there was one."""
     _save(by, seen, logo=None)
 
 
 def _save(by: Authority, seen: int, **fields: str | int | None) -> None:
+    """Change fields of the look, which is added if there is none, and delete a replaced logo."""
     looks = by.store.records(LOOKS)
     with contextlib.suppress(AlreadyThere), looks.adding(Look(LOOK_ID, 0)):
         by.require(may_administer)

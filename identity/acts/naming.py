@@ -38,7 +38,7 @@ def name_player(store: Storage, user_id: int) -> Named:
 
 
 def find_player_id(store: Storage, name: str) -> int | None:
-    """Return the id of the player who has, or had, a name; a number that nobody has is an id."""
+    """Return the id of the player who has, or had, a name; else a number itself, or None."""
     user, key = None, unique_key(name)
     if can_be_key("name", key):
         user = store.users.find_by("name", key) or store.users.find_by_former_name(name)

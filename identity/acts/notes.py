@@ -17,7 +17,7 @@ NOTES_SHOWN = 20
 
 
 def add(by: Authority, user_id: int, text: str) -> None:
-    """Write a note about a player."""
+    """Write a note about a player. Raises InvalidField if NOTES_EACH are there."""
     notes, now = by.store.records(NOTES), now_ms()
     note = Note(new_time_id(now), user_id, by.actor.id, text, now)
     with notes.adding(note):

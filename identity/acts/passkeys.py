@@ -1,7 +1,8 @@
 """Acts on passkeys, and the ways in that a player keeps. `rp_id` is the host of passkeys.
 
 Unlike other acts of players on themselves, these are logged: each changes who can sign in. All of
-them raise NotAllowed, StorageFailed, NoSuchUser, TooManyAttempts.
+them raise NotAllowed, StorageFailed, NoSuchUser, TooManyAttempts. Numbers in comments are sections
+of W3C Web Authentication Level 3.
 """
 
 from contextlib import suppress
@@ -87,8 +88,8 @@ def remove_password(by: Authority, user_id: int, rp_id: str | None) -> None:
 def note_use(by: Authority, passkey_id: str, counter: int, synced: bool) -> bool:
     """Keep the counter of a sign-in, and tell the player if it did not grow (7.2 step 22).
 
-    Then the authenticator may have been copied, or its maker counts wrongly. The player decides
-    which. Return True. Raises NotFound if the passkey was removed meanwhile.
+    Then the authenticator may have been copied, or its maker counts wrongly: the player decides
+    which. Always return True: the use is noted. Raises NotFound if the passkey was removed.
     """
     with by.store.records(PASSKEYS).edit(passkey_id) as passkey:
         before = passkey.counter
@@ -100,6 +101,7 @@ def note_use(by: Authority, passkey_id: str, counter: int, synced: bool) -> bool
 
 
 def _report_copy(by: Authority, passkey: Passkey) -> None:
+    """Log that a passkey may have been copied, and leave its player a notice."""
     with suppress(TooManyAttempts):  # the notice says it all the same
         by.audit("user passkey-counter", user=passkey.user_id)
     with by.store.users.edit(passkey.user_id) as user:

@@ -12,13 +12,13 @@ from storage.repositories import unchanged
 
 
 def is_playing(user: User) -> bool:
-    """Return True if the last heartbeat is not over; the sign-up was no game."""
+    """Return True if the user sent a heartbeat in the last SITTING_GAP; the sign-up is not one."""
     since = now_ms() - user.last_heartbeat  # below 0 if another machine's clock is ahead
     return user.last_heartbeat != user.created and -CLOCK_TOLERANCE * 1000 <= since <= SITTING_GAP
 
 
 def game_shown(store: Storage, user: User, viewer: User | None) -> Client | None:
-    """Return the game that a user plays now, if the viewer may know it; None is a guest."""
+    """Return the game that a user plays now if the viewer (None: a guest) may know it, or None."""
     if user.last_game is None or not is_playing(user):
         return None
     if user.hides_game and not may_see_hidden(viewer, user):
@@ -27,7 +27,7 @@ def game_shown(store: Storage, user: User, viewer: User | None) -> Client | None
 
 
 def games_played(store: Storage, user: User, at_most: int) -> list[tuple[Client, int]]:
-    """Return the games that a profile shows, the last played first, with the time of that.
+    """Return the games that a profile shows, each with when it was last played, the latest first.
 
     They are listed games that the player allowed, and does not hide.
     """

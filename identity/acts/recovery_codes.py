@@ -65,7 +65,7 @@ def issue(by: Authority, user_id: int, replace: bool = True) -> list[str]:
 
 
 def use(by: Authority, user_id: int, text: str) -> bool:
-    """Use a recovery code up; False if it is not one, or no more: of racing uses one wins.
+    """Use a recovery code up; False if `text` is no unused code: of racing uses one wins.
 
     The player is told. Raises NotFound for a player who never had codes.
     """

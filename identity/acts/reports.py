@@ -75,13 +75,13 @@ def answer(by: Authority, report_id: str, text: str) -> None:
 
 
 def check_subject(player_id: int, subject: User | Client) -> str | None:
-    """Check that players do not report themselves or their own app."""
+    """Return what is wrong if players report themselves or their own app, else None."""
     concerned = subject.id if isinstance(subject, User) else subject.owner_id
     return "You can't report yourself or your own app." if concerned == player_id else None
 
 
 def concerns_a_player(store: Storage, subject: User | Client) -> bool:
-    """Return True if every moderator may read a report about this."""
+    """Return True unless the report concerns a moderator: then every moderator may read it."""
     is_user = isinstance(subject, User)
     concerned = subject if is_user else store.users.find(subject.owner_id or 0)
     return concerned is None or concerned.mod_level < MODERATOR
@@ -96,10 +96,12 @@ def shown_to(store: Storage, player: User, reports: list[Report]) -> list[ShownR
     """Return those of the reports that the player may read and answer, as a moderator."""
 
     def read(records: Records, ids: list[int | str | None]) -> dict:
+        """Return the records that can be read, by their ids."""
         known = {each for each in ids if each is not None}
         return {each.id: each for each in records.read_from_many(list(known), unchanged)}
 
     def subject_ids(kind: Kind, index: str) -> list[int | str | None]:
+        """Return what each report is about: the id if that is of this kind, else None."""
         return [kind.parse_id(REPORTS.key(index).of(each) or "") for each in reports]
 
     clients = read(store.clients, subject_ids(CLIENTS, "client"))

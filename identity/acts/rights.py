@@ -63,9 +63,9 @@ def may_answer(
 ) -> bool:
     """Return True if the player may read and answer a report, as a moderator.
 
-    `concerned` is the player whom it is about, or who owns the app. Moderators may where they may
-    moderate that player, and about apps that nobody owns; administrators may always, but not
-    about themselves while there is another one.
+    `subject` is None if its record cannot be read. `concerned` is the player whom it is about, or
+    who owns the app. Moderators may where they may moderate that player, and about apps that no
+    player owns; administrators may always, but not about themselves while there is another one.
     """
     if may_administer(player):
         is_own = concerned is not None and concerned.id == player.id

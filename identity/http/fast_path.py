@@ -179,13 +179,14 @@ class FastPath:
         return Response(status=204, headers=headers)
 
     def _allow_any_origin(self, response: Response) -> Response:
-        """Let browsers read Flask's own responses as well, errors too."""
+        """Let pages of any origin read what Flask answers at the paths and views that allow it."""
         allowed = "api_request" in g and g.api_request.any_origin
         if allowed or request.path in self.views.any_origin_paths:
             response.headers.update(ANY_ORIGIN)
         return response
 
     def _handle_error(self, error: Exception, environ: dict) -> JsonResponse:
+        """Return the response for an error of a view, and log it if the server is at fault."""
         if isinstance(error, StorageError):
             error = storage_http_error(error, self.logger)
         if not isinstance(error, exceptions.HTTPException):

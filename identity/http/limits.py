@@ -80,7 +80,7 @@ def limits_of_address(
 ) -> list[AttemptLimit]:
     """Return the limits of an address: its own and that of its IPv6 /48, which comes first.
 
-    With a `name`, the limits are on attempts at this name from there.
+    With a `name`, the limits are on attempts at this name from the address alone.
     """
     return [
         AttemptLimit(kind, f"{network} {name}" if name else network, limit * factor, window)
@@ -89,10 +89,10 @@ def limits_of_address(
 
 
 def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attempt]:
-    """Count one attempt against each limit, or against none.
+    """Count one attempt against each limit, and return what was counted.
 
-    The limits of addresses come first, so that one at its limit adds no file for each name that it
-    tries. Raises TooManyAttempts, StorageFailed.
+    Raises TooManyAttempts, and then none is counted, or StorageFailed. The limits of addresses come
+    first, so that an address at its limit adds no file for each name that it tries.
     """
     counted = []
     try:
@@ -190,14 +190,14 @@ picture_limit = ConcurrencyLimit(PICTURES_RUNNING, PICTURES_WAITING)
 def password_place(
     player_id: int | None = None, limits: Sequence[AttemptLimit] = ()
 ) -> contextlib.AbstractContextManager[list[Attempt]]:
-    """Return a context manager for a block that hashes a password, as `_counted_place`."""
+    """Return the `_counted_place` for a block that hashes a password."""
     return _counted_place(password_limit, player_id, limits)
 
 
 def picture_place(
     player_id: int, limits: Sequence[AttemptLimit]
 ) -> contextlib.AbstractContextManager[list[Attempt]]:
-    """Return a context manager for a block that decodes a picture, as `_counted_place`."""
+    """Return the `_counted_place` for a block that decodes a picture."""
     return _counted_place(picture_limit, player_id, limits)
 
 
@@ -218,6 +218,6 @@ def _counted_place(
 
 
 def holders_of_request(player_id: int | None) -> dict[str, int]:
-    """Return who holds the place of this request, and how many places each may hold."""
+    """Return who holds the place of this request, networks and player, and how many each may."""
     players = {} if player_id is None else {f"player {player_id}": 1}
     return networks_of(request.remote_addr) | players

@@ -71,6 +71,7 @@ class Metered:
         return response
 
     def _note(self, route: str, method: str, status: str, seconds: float) -> None:
+        """Add a request to the metrics, if `_prepare` can make them."""
         labels = route, method if method in METHODS else OTHER, status
         child = self._children.get(labels)
         if child is None:
@@ -90,7 +91,7 @@ class Metered:
         child.inc()
 
     def _prepare(self) -> bool:
-        """Make the metrics of this process, at its first request, so after a fork."""
+        """Make the metrics at the first request, so after a fork; False if that failed once."""
         if self._is_ready or self._is_broken:
             return self._is_ready
         try:
@@ -116,6 +117,7 @@ class Metered:
         return True
 
     def _answer(self, environ: dict, start_response: Start) -> Iterable[bytes]:
+        """Answer a request for PATH as WSGI does, with an empty body for those not allowed."""
         status, body = "200 OK", b""
         if self._secret != "on" and not has_token(environ, self._secret):
             status = "401 Unauthorized"
@@ -132,6 +134,7 @@ class Metered:
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
 
     def _collect(self) -> bytes:
+        """Return the metrics of all processes, or of this one if `serve` made no folder."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self._registry)
         forget_dead_processes()
@@ -147,7 +150,7 @@ def note_route() -> None:
 
 
 def outcome_of(status: str) -> str:
-    """Return what became of a request that may save something."""
+    """Return what became of a request: "done", "refused", "failed" (503) or "full" (507)."""
     return {"503": "failed", "507": "full"}.get(status, "done" if status < "400" else "refused")
 
 
@@ -191,6 +194,6 @@ def forget_dead_processes() -> None:
 
 
 def truncate_file(path: str) -> None:
-    """Give back what `reserve_files` reserved, and nothing uses; the file begins with how much."""
+    """Truncate a file to the bytes in use, whose number it begins with; errors are ignored."""
     with contextlib.suppress(OSError), open(path, "r+b") as file:
         file.truncate(max(8, int.from_bytes(file.read(4), sys.byteorder)))

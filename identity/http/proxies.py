@@ -66,7 +66,7 @@ def note_unreadable(store: Storage, received: str) -> None:
 
 
 def check_proxies(store: Storage, proxies: int) -> Iterator[Advice]:
-    """Find that the proxies sent no readable address in the last day."""
+    """Yield an advice if the proxies sent something other than an address in the last day."""
     state = store.records(STATES).find(UNREADABLE) if proxies else None
     if state and now_ms() - state.time < NAMED:
         yield Advice(

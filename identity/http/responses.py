@@ -126,7 +126,7 @@ def has_json_errors(path: str) -> bool:
 
 
 def json_error(error: HTTPException, path: str) -> JsonResponse:
-    """Return an error as JSON, as the path writes it.
+    """Return an error as JSON, in the form that is used at this path.
 
     Under /api/ it is `{"message": <its description>}`. At STANDARD_PATHS it has `error` and
     `error_description` (RFC 6749 5.2), without `error` where RFC 6750 3.1 wants none.
@@ -184,7 +184,10 @@ def add_default_headers(response: Response) -> Response:
 
 
 def redirect_to_get() -> Response:
-    """Redirect a form that another site posts to the same request by GET. Raises BadRequest."""
+    """Return a redirect of a form that another site posts to the same request by GET.
+
+    Raises BadRequest if the address with all fields is too long.
+    """
     address = f"{request.path}?{urlencode([*request.form.items(multi=True)])}"
     if len(address) > LONGEST_ADDRESS:
         raise exceptions.BadRequest("This request is too long. Tell the app's developer.")

@@ -35,7 +35,7 @@ class ShortTextSerializer(URLSafeTimedSerializer):
         return (signed + b"." + signature(self.macs[0], signed)).decode()
 
     def loads(self, s: str | bytes, max_age: int | None = None) -> object:
-        """Return the value in a signed text, at most `max_age` seconds old.
+        """Return the value in a signed text, at most `max_age` seconds old (None: of any age).
 
         The text may come from the near future: of a machine whose clock is ahead, by at most
         CLOCK_TOLERANCE. Raises BadSignature, SignatureExpired.
@@ -54,7 +54,7 @@ class ShortTextSerializer(URLSafeTimedSerializer):
 
     @functools.cached_property
     def macs(self) -> list[hmac.HMAC]:
-        """HMAC-SHA256 (RFC 2104) with each of the keys, the one that signs first; for copying."""
+        """An HMAC-SHA256 (RFC 2104) for each key, to be copied; the key that signs comes first."""
         return [hmac.new(key, digestmod="sha256") for key in reversed(self.secret_keys)]
 
 
@@ -70,7 +70,7 @@ def encode_base64(content: bytes) -> bytes:
 
 
 def digest_of(text: str, length: int = 32) -> str:
-    """Return the first bytes of a text's SHA-256, as `encode_base64` does."""
+    """Return the first `length` bytes of a text's SHA-256, in URL-safe Base64 without padding."""
     return encode_base64(hashlib.sha256(text.encode()).digest()[:length]).decode()
 
 

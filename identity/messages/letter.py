@@ -17,7 +17,7 @@ class Letter(NamedTuple):
 
 
 def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:
-    """Return the letter with a link that confirms an address."""
+    """Return the letter that confirms an address; `text` is the link's secret, `url` the site's."""
     return Letter(
         f"Confirm your email for {site}",
         [f"Somebody typed this address at {site}. If that was you, confirm it."],
@@ -29,7 +29,7 @@ def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:
 
 
 def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
-    """Return the letter with a link for a new password."""
+    """Return the letter for a new password; `text` is the link's secret, `url` the site's."""
     return Letter(
         f"Set a new password for {site}",
         [f"Somebody asked for a new password for your account at {site}."],

@@ -26,7 +26,7 @@ def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
     """Return a letter with its headers: plain text, and the same as HTML.
 
     `config` has the settings. Nothing in the text is encoded: links stay as they are (RFC 6152).
-    Raises ValueError.
+    Raises ValueError for an address or a header that no letter can have.
     """
     address, sender = ascii_email(to), config["MAIL_FROM"]
     if address is None:

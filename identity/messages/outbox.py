@@ -89,7 +89,7 @@ class Channel:
 
 
 def post(store: Storage, message: Message, at_most: int) -> None:
-    """Put a message into the outbox, unless `at_most` of its queue wait. Raises StorageError."""
+    """Put a message into the outbox. Raises StorageError, also if `at_most` of its queue wait."""
     outbox, queue = store.records(OUTBOX), OUTBOX.key("queue").of(message)
     if outbox.count_between("queue", queue, queue) >= at_most:
         raise StorageFailed("the outbox is full")
@@ -105,7 +105,7 @@ def new_message(channel: str, event: str, body: str, **fields: str | int) -> Mes
 def announce(store: Storage, event: str, text: str, path: str) -> None:
     """Tell the chat what happened, if an administrator wants that; `path` is of a page here.
 
-    What it tells of goes on if that cannot be saved.
+    `event` is one of `webhook.EVENTS`, or "test". If the message cannot be saved, that is logged.
     """
     try:
         webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
@@ -153,6 +153,7 @@ class Sender:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        """Send what is due, and wait, until `end` is called. No error ends the thread."""
         task = f"outbox-{self._channel.name}"
         while not self._stopping.is_set():
             pause = 1.0
@@ -170,9 +171,9 @@ class Sender:
             self._stopping.wait(pause)
 
     def send_due(self, claim: int, always: bool = True) -> None:
-        """Send what is due, and claim each message for so many milliseconds; 0: nobody else sends.
+        """Send what is due, each message claimed for `claim` milliseconds; 0: nobody else sends.
 
-        Unless `always`, only if there are more messages than before, or that was a while ago.
+        Unless `always`, look only if more messages wait than at the last look, or if it is time.
         """
         waiting, now = count_messages(self._store, self._channel.name), time.monotonic()
         is_time = always or now >= self._next_look or waiting > self._waiting
@@ -190,7 +191,7 @@ class Sender:
     def _send_page(self, claim: int) -> bool:
         """Send some messages; return True if there may be more.
 
-        Those that paused the channel come last, and after a slow one all queues are looked at anew.
+        Messages that paused the channel come last. After INTERVAL all queues are looked at anew.
         """
         ends = time.monotonic() + INTERVAL
         for has_paused, queue in itertools.product((False, True), self._queues):
@@ -202,7 +203,7 @@ class Sender:
         return False
 
     def _due(self, queue: str, has_paused: bool) -> Iterator[Message]:
-        """Yield the messages of a queue that are due, as they were read."""
+        """Yield the due messages of a queue, of those that have paused the channel or of others."""
         after = None
         while page := self._store.records(OUTBOX).page("queue", queue, after, PAGE):
             found = (each for each in page if each.due <= now_ms())
@@ -210,7 +211,7 @@ class Sender:
             after = page[-1].id
 
     def _send(self, message: Message, claim: int) -> bool:
-        """Send a message, unless another sender has it; return False if the next would fail."""
+        """Send a message, unless another sender has it; return False if the next would fail too."""
         outbox = self._store.records(OUTBOX)
         try:
             if claim and not self._claim(message, claim):
@@ -235,6 +236,7 @@ class Sender:
         return True
 
     def _claim(self, message: Message, claim: int) -> bool:
+        """Claim a message for so many milliseconds; False if another did. Raises NotFound."""
         now = self._store.time()
         with self._store.records(OUTBOX).edit(message.id) as kept:
             if kept.claimed > now or kept.due != message.due:
@@ -243,7 +245,7 @@ class Sender:
         return True
 
     def _note_failure(self, message: Message, error: NotSent) -> None:
-        """Set when a message is tried next, or that it is given up."""
+        """Set when a message is tried next, or that it is given up. The caller holds its lock."""
         message.problem, message.claimed = str(error), 0
         if isinstance(error, Postponed):
             message.due = error.due
@@ -254,6 +256,7 @@ class Sender:
             self._count_try(message, error)
 
     def _pause_channel(self, message: Message, error: Paused) -> None:
+        """Send nothing for the seconds of the error, or else for twice the last pause."""
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
         seconds = min(error.seconds, LONGEST_WAIT) or self._pause
         self._paused_until = time.monotonic() + seconds

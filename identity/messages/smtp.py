@@ -44,7 +44,7 @@ HEADERS += ["Subject", "To"]  # of a letter, sorted
 
 
 class Lines:
-    """The lines that a server sends; behind `left` ones it is as if it had ended the connection."""
+    """The lines that a server sends; after `left` of them it seems to have ended the connection."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -100,7 +100,7 @@ class Dialogue(smtplib.SMTP):
         super().putcmd(cmd, args)
 
     def getreply(self) -> tuple[int, bytes]:
-        """Return the status and the text of the next reply, which smtplib keeps whole."""
+        """Return status and text of the next reply, up to MOST_LINES: smtplib keeps it whole."""
         self.file = self.file or Lines(self.sock.makefile("rb"))
         self.file.left = MOST_LINES
         code, text = super().getreply()
@@ -116,7 +116,7 @@ def shown(text: bytes) -> str:
 
 
 def in_ascii(letter: bytes) -> bytes:
-    """Return a letter for a server that takes no other bytes (RFC 6152); its head stays as it is.
+    """Return a letter in ASCII, for servers without 8BITMIME (RFC 6152); its head stays as it is.
 
     Lines may be long, and are encoded only if they must be, so that most links stay as they are.
     """
@@ -170,7 +170,7 @@ class Mailer:
     def connected(self) -> Iterator[None]:
         """`with connected():` the server waits for a letter. The block has TIMEOUT seconds.
 
-        Raises Paused and CutOff.
+        Raises Paused, and CutOff for an error inside the commands about a letter.
         """
         if self._is_connected:  # the block is inside another one
             yield
@@ -198,12 +198,13 @@ class Mailer:
             timer.cancel()
 
     def _opened(self, connected: socket.socket) -> None:
+        """Keep the new socket for `_end`. Raises TimeoutError if the time is over already."""
         self._socket = connected.dup()
         if self._is_late:
             raise TimeoutError
 
     def _end(self) -> None:
-        """Close the connection, in which another thread waits."""
+        """Shut the socket down, because the time is over: another thread waits for it."""
         self._is_late = True
         if connected := self._socket:
             with contextlib.suppress(OSError):
@@ -221,7 +222,7 @@ class Mailer:
             self._sign_in(dialogue)
 
     def _start_tls(self, dialogue: Dialogue) -> None:
-        """Change to TLS (RFC 3207), without which letters go to this machine alone."""
+        """Change to TLS (RFC 3207). Raises Paused without TLS, except for a server at loopback."""
         if dialogue.has_extn("starttls"):
             try:
                 dialogue.starttls(context=ssl.create_default_context())
@@ -242,7 +243,7 @@ class Mailer:
         dialogue.login(self._server.user, self._server.password)
 
     def _hand_over(self, dialogue: Dialogue, address: str, content: bytes) -> None:
-        """Do the transaction of a letter (RFC 5321 3.3)."""
+        """Do the transaction of a letter (RFC 5321 3.3). Raises NotSent, OSError, SMTPException."""
         options = []
         if not address.isascii():
             if not dialogue.has_extn("smtputf8"):
@@ -270,7 +271,7 @@ class Mailer:
             self._refuse(dialogue, code, text)
 
     def _refuse(self, dialogue: Dialogue, code: int, text: bytes) -> None:
-        """Raise the error for a reply about the letter, and reset the dialogue for others."""
+        """Reset the dialogue, and raise CutOff, Refused or Deferred: the reply is on the letter."""
         reply = f"The server refused the letter: {code} {shown(text)}"
         if self._is_late:  # it was cut off
             raise CutOff(TOO_LATE)
@@ -295,7 +296,7 @@ class Mailer:
 
 
 def check_head(letter: bytes, address: str) -> str | None:
-    """Check that a letter has the headers of our letters alone, and is to this address alone.
+    """Return what is wrong unless a letter has our headers alone, and this recipient alone.
 
     A header could be injected through a fault of the standard library: the result is checked.
     """

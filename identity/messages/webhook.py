@@ -46,7 +46,7 @@ NOT_PUBLIC = [  # no chat is there, but `ipaddress` (of an older Python) says th
 
 
 def check_address(url: str, private: bool) -> str | None:
-    """Check the address of a webhook; with `private` it may be one of this network."""
+    """Return what is wrong with a webhook's address, or None; `private` allows this network."""
     try:
         parts = urlsplit(url)
         is_complete = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -66,7 +66,10 @@ def check_address(url: str, private: bool) -> str | None:
 
 
 def resolve(parts: SplitResult, private: bool) -> list[tuple[int, tuple]]:
-    """Return the families and addresses to connect to, resolved once. Raises NotSent."""
+    """Return families and addresses to connect to, resolved once. Raises NotSent.
+
+    It is raised for a private address as well, unless `private`.
+    """
     try:
         found = socket.getaddrinfo(
             parts.hostname, parts.port or usual_port(parts), type=socket.SOCK_STREAM
@@ -111,7 +114,7 @@ class Chat(Channel):
         self._private = private
 
     def send(self, message: Message) -> None:
-        """Send a message to the webhook of now; one without a webhook is done. Raises NotSent."""
+        """Post a message to the webhook; without a webhook do nothing. Raises NotSent."""
         webhook = self._store.records(WEBHOOKS).find(WEBHOOK_ID)
         if webhook is None:
             return
@@ -179,7 +182,7 @@ def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tupl
 
 
 def connect(addresses: list[tuple[int, tuple]], ends: float) -> socket.socket:
-    """Return a connection to the first address that answers in its share of the time."""
+    """Connect to the first address that answers in its share of the time left. Raises OSError."""
     problem = OSError("no address")
     for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
         connected = socket.socket(family, socket.SOCK_STREAM)
@@ -202,7 +205,7 @@ def shut_down(connected: socket.socket) -> None:
 def exchange(
     connected: socket.socket, parts: SplitResult, body: bytes, headers: dict[str, str]
 ) -> tuple[int, dict]:
-    """Send the request and return the status and the headers of the response."""
+    """Send the request and return the status and headers. Raises OSError, HTTPException."""
     connection = http.client.HTTPConnection(parts.hostname, parts.port or usual_port(parts))
     connection.default_port = usual_port(parts)  # which `Host` does not name
     if parts.scheme == "https":  # verified for the name, wherever it led

@@ -184,7 +184,7 @@ def read_authorization_request(
 
 
 def read_scope(text: str, client: Client, with_openid: bool) -> list[str]:
-    """Return the known scopes: generic clients also ask for others."""
+    """Return ALWAYS_GRANTED and the known scopes in a text: generic clients also ask for others."""
     asked = {ALWAYS_GRANTED, *text.split(" ")} - ({"email"} if client.no_email else set())
     others = [PROFILE, OPENID] if with_openid else [PROFILE]
     return [each for each in (*SCOPES, *others) if each in asked]
@@ -198,7 +198,7 @@ def granted_scope(asked_scope: str, scope: list[str]) -> str | None:
 
 
 def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:
-    """Return the PKCE challenge (RFC 7636 4.3), or None. Raises AuthorizationError."""
+    """Return the PKCE challenge (RFC 7636 4.3), None without. Raises AuthorizationError."""
     challenge = parameters.get("code_challenge") or None
     method = parameters.get("code_challenge_method") or None
     if challenge is None and method is None and not required:
@@ -249,7 +249,7 @@ def read_hinted_id(hint: str, client_id: str) -> int | None:
 
 
 def require_usable(hinted_id: int) -> None:
-    """Raise AuthorizationError for a hint of a player who cannot sign in, whom no page asks to."""
+    """Raise AuthorizationError if the hinted player is gone or suspended, and so cannot sign in."""
     user = get_storage().users.find(hinted_id)
     if user is None or user.suspended:
         raise AuthorizationError("login_required", "the player of id_token_hint cannot sign in")

@@ -69,7 +69,7 @@ def given_email(user: User, mail: bool) -> str:
 
 
 def scope_claims(user: User, scope: list[str], mail: bool) -> dict[str, str | bool | list[str]]:
-    """Return the claims of the scopes `email` and `groups`."""
+    """Return the claims of the scopes `email` and `groups`; with `mail` only a confirmed email."""
     claims = {}
     if "email" in scope and (email := given_email(user, mail)):
         claims |= {"email": email, "email_verified": user.email_verified}
@@ -81,7 +81,7 @@ def scope_claims(user: User, scope: list[str], mail: bool) -> dict[str, str | bo
 def id_token_claims(
     user: User, scope: list[str], store: Storage, base_url: str, mail: bool
 ) -> dict:
-    """Return the claims about a player for an ID token. Raises StorageError."""
+    """Return a player's claims for an ID token, `groups` only if few. Raises StorageError."""
     claims = scope_claims(user, scope, mail)
     if len(claims.get("groups", ())) > GROUPS_IN_TOKEN:
         del claims["groups"]

@@ -34,7 +34,7 @@ logger = logging.getLogger("identity_server")  # the app's own
 
 
 def read_form_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
-    """Return the parameters in a form, as a program sends it. Raises HTTPException."""
+    """Return the parameters in a form. Raises BadRequest, and RequestEntityTooLarge."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
     media_type = api_request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if media_type in ("application/json", "multipart/form-data"):
@@ -60,7 +60,10 @@ def single_parameters(sent: list[tuple[str, str]], names: Container[str]) -> dic
 
 
 def read_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str, str]:
-    """Return the parameters of a token request without blank ones. Raises InvalidRequest."""
+    """Return the parameters of a token request without blank ones. Raises InvalidRequest.
+
+    At /oauth/token (`is_standard`) another grant is refused first, at /api/oauth/token last.
+    """
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     form = {name: value for name, value in sent if value}
     grant = form.get("grant_type", CODE_GRANT)
@@ -77,8 +80,9 @@ def read_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str,
 
 
 def allow_pages_of_client(api_request: ApiRequest, parameters: dict[str, str]) -> Client | None:
-    """Let pages of any origin read the answer if the form names a public client; return the client.
+    """Let pages of any origin read the answer if the form names a public client.
 
+    Return the client that it names, of any kind, or None.
     Public clients run in such pages, which may read their errors too. The secret of a confidential
     client has no place in a page.
     """
@@ -106,7 +110,8 @@ def read_client_credentials(
 ) -> tuple[str, str]:
     """Return the client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1).
 
-    The secret is "" if none was sent, which is refused in a form that `needs_secret`.
+    The secret is "" if none was sent. Raises InvalidRequest, and InvalidClient for a form without a
+    client id, or without a secret if it `needs_secret`.
     """
     scheme, credentials = api_request.authorization
     if scheme != "basic":

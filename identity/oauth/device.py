@@ -111,7 +111,7 @@ def show_user_code(user_code: str) -> str:
 
 
 def parse_user_code(typed: str) -> str | None:
-    """Return the user code that somebody typed, in any case and grouping, or None."""
+    """Return the user code in what somebody typed, in any case and grouping; None without one."""
     return find_code(typed, LETTERS, length=8)
 
 
@@ -192,7 +192,7 @@ def read_player_answer(
 
 
 def is_early_poll(device_id: str) -> bool:
-    """Note a poll of this worker, and return True if the last one was just before it."""
+    """Note a device's poll in this worker; True if its last one was less than INTERVAL - 1 ago."""
     now = time.monotonic()
     last = _polls.pop(device_id, -math.inf)
     _polls[device_id] = now

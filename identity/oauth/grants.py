@@ -36,9 +36,9 @@ def require_admitted(client: Client, player: User) -> None:
 def save_consent(
     user_id: int, auth_request: AuthorizationRequest | DeviceRequest, remembered: bool
 ) -> Grant:
-    """Return the player's grant, with the approved scopes if they are to be remembered.
+    """Save and return the player's grant for a client, new unless there is a consent.
 
-    Raises StorageFailed.
+    The approved scopes are added to it if they are to be `remembered`. Raises StorageFailed.
     """
     with get_storage().users.edit(user_id) as user:
         before = user.consents.get(auth_request.client_id)

@@ -52,7 +52,7 @@ def drop_unsupported_range_headers() -> None:
 
 
 def require_own_host() -> None:
-    """Refuse a Host that is not ours: with DNS rebinding, a page reaches us under its own name."""
+    """Raise BadRequest for another Host: by DNS rebinding, a page reaches us under its own name."""
     if request.path == ANY_HOST_ALLOWED:
         return
     # Flask's TRUSTED_HOSTS does not accept [::1].
@@ -80,7 +80,7 @@ def is_from_this_site() -> bool:
 
 
 def require_own_frame() -> None:
-    """Refuse a page to other sites, except when a browser goes there (W3C Fetch Metadata).
+    """Refuse a page (403) to other sites, except when a browser goes there (W3C Fetch Metadata).
 
     Images on a sibling subdomain would spend codes and exports, or tell who is signed in. So would
     prefetching, for which Chromium sends `Sec-Fetch-Site: none` whichever page asks.
@@ -159,9 +159,9 @@ def is_request_by_post() -> bool:
 
 
 def require_utf8_query() -> None:
-    """Refuse a query that is not UTF-8: Werkzeug raises an error wherever it is read.
+    """Raise BadRequest for a query that is not UTF-8: Werkzeug raises an error wherever it is read.
 
-    It would change what is encoded of it, of which a client gets back what it sent.
+    Werkzeug replaces such bytes that are %-encoded: they are refused in what a client gets back.
     """
     sent = request.query_string
     given_back = b"&".join(each for each in sent.split(b"&") if each.startswith(GIVEN_BACK))
@@ -173,7 +173,7 @@ def require_utf8_query() -> None:
 
 
 def require_same_site_post() -> None:
-    """Refuse a post that a browser sends from a page of another site."""
+    """Raise Forbidden for a post that a browser sends from a page of another site."""
     if request.method in ("GET", "HEAD", "OPTIONS") or request.path in CROSS_SITE_POST_ALLOWED:
         return
     if not is_from_this_site() and not is_request_by_post():

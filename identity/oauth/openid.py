@@ -67,7 +67,7 @@ def _read_keys(store: Storage) -> list[OpenIdKey]:
 
 
 def signing_key(store: Storage) -> OpenIdKey:
-    """Return the newest key whose time has come, and remove the private halves before it."""
+    """Return the newest key whose time has come, and remove the private halves of older keys."""
     keys = [key for key in published_keys(store) if key.private_key]
     if not keys:  # the record of the newest key is damaged
         keys = [add_key(store, now_ms())]
@@ -101,10 +101,10 @@ def add_key(store: Storage, signs_from: int) -> OpenIdKey:
 
 
 def rotate_openid_keys(store: Storage, now: bool) -> None:
-    """Add the next key, unless there are no keys, or one is waiting already.
+    """Add the next key, unless there are no keys, or one waits already to sign.
 
-    It signs in a day, and the one before it verifies for 14 days after that. With `now` it signs at
-    once, and the others are gone. Raises BadInstallation.
+    The new key signs in a day, and the old keys verify for 14 days after that. With `now` it signs
+    at once, even if another one waits, and the old keys are deleted. Raises BadInstallation.
     """
     keys = _read_keys(store)
     if not keys or (keys[-1].signs_from > now_ms() and not now):
@@ -123,9 +123,10 @@ def rotate_openid_keys(store: Storage, now: bool) -> None:
 
 
 def rotate_keys(by: Authority, drop_old: bool, openid_now: bool = False) -> None:
-    """Add a signing key, as `Keys.rotate` does, and one for ID tokens if they have keys.
+    """Replace the signing key (`drop_old`: and end the old ones), and that of ID tokens if any.
 
-    With `openid_now` or `drop_old` that signs at once. An act: raises NotAllowed, BadInstallation.
+    The new key of ID tokens signs in a day, with `openid_now` or `drop_old` at once. An act of the
+    command: raises NotAllowed, BadInstallation.
     """
     by.require(only_the_command, None)
     others = "key openid-now" if openid_now else "key rotate"

@@ -65,7 +65,7 @@ class Program(NamedTuple):
     by_email: bool  # it recognises people by their email
 
     def client_fields(self, mail: bool) -> dict[str, str | list[str] | bool]:
-        """Return the fields of a new client; without mail, one by email gets none."""
+        """Return the fields of a new client; if `by_email`, it gets emails only with `mail`."""
         return {"name": self.title, "no_email": self.by_email and not mail} | self.uris
 
     def fill_in(
@@ -114,7 +114,7 @@ def find_warnings(client: Client, program: Program | None, mail: bool) -> list[s
 
 
 def read_page(page: str, address: str | None = None) -> Program:
-    """Return the program of a page, at this address instead of the example's."""
+    """Return the program that a page describes, at this address instead of the example's."""
     title, name, example, lines, settings = PAGE.fullmatch(page).groups()
     if address:
         return read_page(page.replace(example, address))
@@ -155,7 +155,7 @@ def split_settings(settings: str) -> list[tuple[list[str], str]]:
 
 
 def program_of(client: Client) -> Program | None:
-    """Return the program whose redirect URIs a client has; if several do, the client's namesake.
+    """Return the program whose redirect URIs a client has, or None; of several, its namesake.
 
     Many an app has a path of one part, like /callback: then its name has to be the program's.
     """

@@ -33,7 +33,7 @@ class Reauthentication(NamedTuple):
 
 
 def session_start(player: User) -> int:
-    """Return when the player signed in to this session."""
+    """Return when the signed-in player signed in to this session, in milliseconds."""
     return next(each.since for each in player.sessions if each.id == session["id"])
 
 
@@ -75,7 +75,7 @@ def address_after_sign_in(player: User | None, auth_request: AuthorizationReques
 
 
 def find_reauthentication(address: str) -> Reauthentication | None:
-    """Return what the authorization request at an address asks of this browser, or None."""
+    """Return who was asked to sign in again by the request at an address, None for nobody."""
     return _read(pending_parameters(address).getlist(ASKED))
 
 
@@ -85,6 +85,7 @@ def find_login_hint(address: str) -> str:
 
 
 def _read(values: list[str]) -> Reauthentication | None:
+    """Return what ASKED says; None without it, or if it is forged, old or another browser's."""
     if not values:
         return None
     try:

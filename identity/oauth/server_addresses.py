@@ -33,6 +33,7 @@ def normal_address(text: str) -> str:
 
 
 def _normal_host(host: str) -> str:
+    """Return the one form of a host in lower case. Raises InvalidRequest."""
     try:
         if host.startswith("[") and host.endswith("]") and "%" not in host:
             address = ipaddress.IPv6Address(host[1:-1])

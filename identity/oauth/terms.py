@@ -59,7 +59,7 @@ def code_challenge_of(verifier: str) -> str:
 
 
 def pending_parameters(address: str) -> MultiDict:
-    """Return the parameters of the authorization request at an address of this server, if any."""
+    """Return the parameters of an authorization request at this address, none at another page's."""
     path, _, query = address.partition("?")
     return MultiDict(parse_qsl(query) if path in AUTHORIZE_PATHS else ())
 
@@ -103,9 +103,9 @@ def redirect_targets(redirect_uri: str) -> str:
 
 
 def find_tester_uri(client: Client, received: str, player: User | None) -> str | None:
-    """Return a received redirect URI if it is the tester's and the player manages the client.
+    """Return a received redirect URI if it is the tester's of a client that the player manages.
 
-    Nobody else gets there with a code of this client.
+    None for others: nobody else gets there with a code of this client.
     """
     if received != tester_redirect_uri(client) or player is None:
         return None

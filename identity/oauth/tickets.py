@@ -63,7 +63,7 @@ def issue_ticket(api_request: ApiRequest) -> JsonResponse:
 
 
 def require_jwt(api_request: ApiRequest, format_name: str, server: str) -> None:
-    """Raise InvalidRequest unless a ticket for this server can have this format, a JWT."""
+    """Raise InvalidRequest unless the format is "jwt" and a ticket for this server can be a JWT."""
     if format_name != "jwt" or not api_request.openid:
         raise InvalidRequest("format must be jwt, and needs OpenID Connect to be on")
     if ":" not in server:  # RFC 8725 3.12: it would look like an ID token for that client
@@ -115,5 +115,5 @@ def player_and_profile(user: User) -> tuple[User, bytes]:
 
 
 def normal_server(text: str) -> str:
-    """Return the one form of a server: of its address, or its client id. Raises InvalidRequest."""
+    """Return a client id as it is, an address in its one form. Raises InvalidRequest."""
     return text if CLIENT_ID.fullmatch(text) else normal_address(text)

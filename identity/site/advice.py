@@ -46,7 +46,7 @@ def check_installation(values: dict) -> list[Advice]:
 
 
 def passkey_note(base_url: str) -> str | None:
-    """Return which base URL could have passkeys if this one cannot, although fido2 is installed."""
+    """Return which base URL could have passkeys; None if this one can, or fido2 is missing."""
     if not has_library() or find_rp_id(base_url):
         return None
     if is_loopback(host_of(base_url)):
@@ -56,7 +56,7 @@ def passkey_note(base_url: str) -> str | None:
 
 
 def check_passkey_hosts(store: Storage, base_url: str) -> Iterator[Advice]:
-    """Find passkeys for another host than that of the base URL. Every passkey is read."""
+    """Yield advice for passkeys of other hosts than the base URL's. Every passkey is read."""
     passkeys, own = store.records(PASSKEYS), host_of(base_url)
     hosts = passkeys.read_from_many(passkeys.ids(), lambda passkey: passkey.rp_id)
     for host, number in sorted(Counter(hosts).items()):
@@ -71,7 +71,7 @@ def check_passkey_hosts(store: Storage, base_url: str) -> Iterator[Advice]:
 
 
 def check_emails(store: Storage, values: dict) -> Iterator[Advice]:
-    """Find apps that may get emails while nobody verifies them. Every app is read."""
+    """Yield advice if apps may get emails that nobody verifies. Without mail, every app is read."""
     if values["SMTP_URL"]:
         return
     ids = store.clients.ids()
@@ -90,7 +90,7 @@ def check_emails(store: Storage, values: dict) -> Iterator[Advice]:
 
 
 def check_access(values: dict) -> Iterator[Advice]:
-    """Find settings that open the server too far."""
+    """Yield advice on settings that open the server too far."""
     host = host_of(values["BASE_URL"])
     if values["BASE_URL"].startswith("http:") and is_public_host(host):
         yield Advice(
@@ -107,7 +107,7 @@ def check_access(values: dict) -> Iterator[Advice]:
 
 
 def check_addresses(values: dict, bind_host: str, bind_port: int) -> Iterator[Advice]:
-    """Compare the base URL and the number of proxies with the address of --bind."""
+    """Yield advice if the base URL or the number of proxies does not suit the address of --bind."""
     base_url, proxies = values["BASE_URL"], values["PROXIES"]
     host = host_of(base_url)
     port = int((re.search(r":([0-9]+)$", base_url) or ("", "80"))[1])

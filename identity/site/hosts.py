@@ -23,6 +23,7 @@ def is_public_host(host: str) -> bool:
 
 
 def _is_address(host: str, kind: str) -> bool:
+    """Return True for an IP address whose property `kind` in `ipaddress` is true."""
     try:
         return getattr(ipaddress.ip_address(host.strip("[]")), kind)
     except ValueError:
@@ -38,7 +39,7 @@ def has_library() -> bool:
 def find_rp_id(base_url: str) -> str | None:
     """Return the host that passkeys are bound to, None where this site can have no passkeys.
 
-    It is a domain, which has to be reached by https, or `localhost` (5.1.2, 13.4.9).
+    It is a domain reached by https, or `localhost` (W3C Web Authentication 5.1.2, 13.4.9).
     """
     host = host_of(base_url)
     if not has_library() or not (base_url.startswith("https:") or host == "localhost"):

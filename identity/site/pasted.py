@@ -22,7 +22,7 @@ def drop_unseen(text: str) -> str:
 
 
 def unwrap(text: str) -> str:
-    """Return a name, an address, an id or a path without what stands around it, if it is there."""
+    """Return a name, address, id or path without WRAPPING; a text of nothing else is kept."""
     return drop_unseen(text).strip(WRAPPING) or text.strip()
 
 
@@ -39,7 +39,7 @@ def find_code(text: str, letters: str, length: int) -> str | None:
 
 
 def find_secret(text: str, mark: str) -> str:
-    """Return the secret of a link, which stands behind the `mark`, or is alone in the text."""
+    """Return the secret of a link, behind the `mark` or alone; without one, the text stripped."""
     plain = unquote(drop_unseen(text))  # some programs encode the mark
     found = re.search(f"{re.escape(mark)}({SECRET})", plain) or re.search(f"({SECRET})", plain)
     return found[1].rstrip(".") if found else plain.strip()

@@ -220,6 +220,7 @@ def _require_metrics_settings(value: str) -> None:
 
 
 def _read_base_url(url: str) -> str:
+    """Return the origin in a base URL, without a slash at its end. Raises SettingError."""
     typed = url.strip().lower().rstrip("/")
     try:
         origin = origin_of(typed)
@@ -246,6 +247,7 @@ def _slip_in(base_url: str) -> str:
 
 
 def _read_proxies(number: str, base_url: str) -> int:
+    """Return how many proxies are in front; by default 1 for https, else 0. Raises SettingError."""
     https = base_url.startswith("https:")
     if not re.fullmatch(r"[0-9]?", number):
         expected = "expected a number from 0 to 9: how many proxies in front are yours"
@@ -262,7 +264,7 @@ def host_of(origin: str) -> str:
 
 
 def site_words(values: Mapping[str, str]) -> tuple[str, str]:
-    """Return the words for the site that attackers of passwords try: its name and its host."""
+    """Return the site's name and host, which attackers try as passwords."""
     return values["SITE_NAME"], host_of(values["BASE_URL"])
 
 

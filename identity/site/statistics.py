@@ -61,12 +61,12 @@ def read_numbers(store: Storage) -> Numbers:
 
 
 def read_backup(store: Storage) -> State:
-    """Return when the last backup ended whole, and what went wrong since."""
+    """Return when the last backup ended whole (time 0: never), and what went wrong since."""
     return store.records(STATES).find(BACKUP) or State(BACKUP, 0)
 
 
 def note_backup(store: Storage, problem: str = "") -> None:
-    """Keep that a backup ended whole, or what went wrong."""
+    """Keep that a backup ended whole now, or else the `problem` that stopped it."""
     with edit_state(store, BACKUP) as state:
         state.problem = problem
         state.time = state.time if problem else now_ms()

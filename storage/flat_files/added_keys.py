@@ -53,10 +53,12 @@ def _new_keys(layout: Layout) -> list[str]:
 
 
 def _folder(kind: Kind, key: Unique | Index) -> str:
+    """Return the folder of a key's entries, within the data folder."""
     return key.folder if isinstance(key, Unique) else f"index/{kind.name}/{key.name}"
 
 
 def _fill(layout: Layout, folders: Set[str]) -> None:
+    """Make these folders of keys, and write the entries of all readable records in them."""
     for kind in kinds.KINDS:
         new = {key for key in kind.keys if _folder(kind, key) in folders}
         if not new:

@@ -65,6 +65,7 @@ def _count_steps(layout: Layout) -> int:
 
 
 def _look_at_layout(walk: Walk) -> Findings:
+    """Look for missing folders and files, and at the access to the folders."""
     layout, make = walk.layout, functools.partial(_make, walk.layout)
     for path, mode in layout.folders().items():
         if not os.path.isdir(path):
@@ -105,6 +106,7 @@ def _check_data_folder(walk: Walk) -> Problems:
 
 
 def _look_at_key(layout: Layout) -> Findings:
+    """Look at the file of the signing keys: it has to have one."""
     path = layout.path("secret_key")
     try:
         if not disk.read_file(path, NotFound()).split():

@@ -85,6 +85,7 @@ class RecordCheck:
         yield from self._walk.check_folder(self._layout.path(kind.name), names, look, locks_of)
 
     def _check_entries(self, kind: Kind) -> Problems:
+        """Check the entries of a kind that no record of it was found to need, and the folders."""
         walk, look = self._walk, functools.partial(self._look_at_entry, kind)
         locks_of = functools.partial(self._locks_of, kind)
         for unique in kind.unique:
@@ -117,6 +118,7 @@ class RecordCheck:
             self._last_id = max(self._last_id, user_id)
 
     def _look_at_next_id(self) -> Findings:
+        """Look at the next user id, after all users and deleted ids: it has to be larger."""
         path = self._layout.path("next_user_id")
         is_needed = self._last_id or os.path.exists(path)  # an empty installation may have none
         try:
@@ -145,6 +147,7 @@ class RecordCheck:
     # -- records -------------------------------------------------------------------------------
 
     def _look_at_record(self, kind: Kind, path: str) -> Findings:
+        """Look at a record with its entries, owners and pictures; note those that are sound."""
         record_id = _id_in(kind, path)
         if kind is USERS:
             self._note_id(record_id)
@@ -210,6 +213,7 @@ class RecordCheck:
     def _look_at_entries_of(
         self, kind: Kind, path: str, record: Any, entries: dict[str, Key]
     ) -> Findings:
+        """Look at the entries that a record needs, and for records with the same unique key."""
         for entry, (key, value) in entries.items():
             if isinstance(key, Index):
                 if not os.path.lexists(entry):
@@ -244,6 +248,7 @@ class RecordCheck:
         return "added"
 
     def _holder(self, kind: Kind, entry: str) -> int | str | None:
+        """Return the id that a unique key's entry links to, None for no link or no id."""
         with contextlib.suppress(OSError):  # it does not exist, or is not a link
             return self._records[kind.name].entries.holder_in(entry)
         return None

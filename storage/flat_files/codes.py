@@ -67,6 +67,7 @@ class CodeFiles(Codes):
         raise NoSuchCode(UNKNOWN_CODE)
 
     def _read_file(self, path: str, record_type: type[Code]) -> Code:
+        """Return the record in a file. Raises NoSuchCode, also for a code of an earlier boot."""
         unknown = NoSuchCode(UNKNOWN_CODE)
         content = disk.read_file(path, unknown)
         try:

@@ -135,7 +135,7 @@ class StatCache:
 
 
 def read_number(path: str) -> int:
-    """Return the number in a file, 0 if there is none. Raises StorageFailed."""
+    """Return the number in a file, 0 for no file or no number. Raises StorageFailed."""
     with contextlib.suppress(NotFound, ValueError):
         return int(read_file(path, NotFound()))
     return 0
@@ -282,7 +282,8 @@ def sync_file_system(descriptor: int) -> None:
 def read_record(path: str, record_type: type, missing: NotFound, **expected: object):
     """Return the record in a file.
 
-    Raises `missing`, StorageFailed, and DamagedRecord, also if a field is not as `expected`.
+    Raises `missing` if there is no such file in its folder, StorageFailed, and DamagedRecord, also
+    if the value of a field is not the `expected` one.
     """
     try:
         content = read_file(path, missing)
@@ -307,7 +308,7 @@ def read_lines(path: str) -> Iterator[bytes]:
 def read_backwards(path: str, end: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that begin before `end`, by default all, the last first, with their offsets.
 
-    A line of which `end` is a part is left out. None if there is no file. Raises OSError.
+    A line that goes on behind `end` is left out. Without a file, no lines. Raises OSError.
     """
     with contextlib.suppress(FileNotFoundError), open_log(path) as file:
         size, rest = file.seek(0, os.SEEK_END), b""

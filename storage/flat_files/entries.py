@@ -62,7 +62,7 @@ class Entries:
         return f"{self.folder(key, value)}/{record_id}"
 
     def holder(self, unique: Unique, value: str) -> int | str | None:
-        """Return the id that an entry links to, whether or not the entry counts."""
+        """Return the id that the entry of a key links to, None without one; it may not count."""
         if not value.isprintable():  # half a surrogate pair, for one, has no bytes
             return None
         if unique.ordered:
@@ -101,7 +101,7 @@ class Entries:
     def updated(
         self, record_id: int | str, old: Iterable[Key], new: Iterable[Key]
     ) -> Iterator[None]:
-        """Make the block, which saves the record, leave the entries as the record needs them."""
+        """Write `new` entries before the block, which saves the record; remove `old` ones after."""
         with disk.rollback_on_error() as undo:
             for each in new:
                 if each not in old:
@@ -168,7 +168,7 @@ class Entries:
         return f"../{self._kind.name}/{record_id}.json"
 
     def remove(self, key: Unique | Index, value: str, record_id: int | str) -> None:
-        """Remove a record's entry. One that cannot be removed does not count."""
+        """Remove a record's entry, without an error if that fails: it does not count any more."""
         path = self.path(key, value, record_id)
         with contextlib.suppress(OSError):
             if isinstance(key, Index) or self.holder_in(path) == record_id:

@@ -56,6 +56,7 @@ class EntryWriter:
             self._pipe = None
 
     def _send(self, batch: Batch) -> None:
+        """Send a batch to the process, started with the first. Raises the error of earlier ones."""
         if self._pipe is None:
             context = multiprocessing.get_context("spawn")  # a fork would copy connections
             self._pipe, other_end = context.Pipe()

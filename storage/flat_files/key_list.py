@@ -85,7 +85,7 @@ class KeyList:
             return len(self._keys)
 
     def _follow(self) -> None:
-        """Read the lines that are new."""
+        """Bring the keys up to date with the log. The caller holds `self._lock`."""
         head, lines, is_known = b"", b"", False
         with contextlib.suppress(FileNotFoundError), disk.open_log(self._log) as log:
             head = log.read(HEAD)
@@ -106,7 +106,7 @@ class KeyList:
         self._end += len(whole)
 
     def _change(self, changes: dict[str, bool]) -> None:
-        """Insert each key that is there, and remove the others. The caller holds the lock."""
+        """Insert each key that is there, and remove the others. The caller holds `self._lock`."""
         keys = self._keys
         for key, is_there in changes.items():
             place = bisect.bisect_left(keys, key)

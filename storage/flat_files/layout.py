@@ -100,7 +100,7 @@ class Layout:
                 key_list.renew(log)
 
     def folder_of_lost_users(self) -> str | None:
-        """Return the folder with traces of players, if that of their records is missing."""
+        """Return a folder with traces of players if that of their records is missing, or None."""
         # A restore that failed has moved the folder back to its staging folder.
         if any(map(os.path.isdir, (self.users, self.path(STAGED, "users")))):
             return None

@@ -149,6 +149,7 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
 
 
 def _put_entries_in_place(layout: Layout, staged: Layout, kind: Kind) -> None:
+    """Replace the entries of a kind, or add to them if this installation may have records of it."""
     if kind.counts:  # there are none
         for each in (f"index/{kind.name}", *(unique.folder for unique in kind.unique)):
             _replace_folder(staged.path(each), layout.path(each))
@@ -164,7 +165,7 @@ def _put_entries_in_place(layout: Layout, staged: Layout, kind: Kind) -> None:
 
 
 def _replace_folder(source: str, target: str) -> None:
-    """Rename a folder over one of records that are gone."""
+    """Empty the target, whose records are gone, and rename the source over it."""
     for entry in os.scandir(target):
         shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
     os.rename(source, target)
@@ -183,6 +184,7 @@ def _put_audit_in_place(layout: Layout, staged: Layout) -> None:
 
 
 def _put_users_in_place(layout: Layout, staged: Layout) -> None:
+    """Put the users in place, which makes the load count. Raises SaveUnconfirmed, OSError."""
     for name in os.listdir(layout.users):
         if name.startswith("."):  # temporary: no folder is renamed over one that holds any
             disk.remove_file(f"{layout.users}/{name}")

@@ -43,7 +43,7 @@ class PictureFiles(Pictures):
             return self.replace(user, images)
 
     def replace(self, user: User, images: Images | None) -> int:
-        """Save a new picture and return its timestamp; the caller holds the user's lock.
+        """Save a picture, None for a generated one; return its timestamp. The user is locked.
 
         New files, record (the commit), old files: in this order a kill leaves a whole picture.
         """
@@ -73,7 +73,7 @@ class PictureFiles(Pictures):
 
 
 def will_be_generated(user: User, paths: dict[str, str]) -> bool:
-    """Return True for a user without a stored picture, whose paths these are by size."""
+    """Return True for a user without a stored picture; `paths` are where it would be, by size."""
     # One that was imported may have a picture without a timestamp.
     is_stored = user.pfp_timestamp is None and any(map(os.path.lexists, paths.values()))
     return user.pfp_generated or not (needs_picture(user) or is_stored)

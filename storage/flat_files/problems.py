@@ -112,10 +112,10 @@ class Walk:
         mode: int | None = 0o600,
         sound: int = 0,
     ) -> Problems:
-        """Look at each file whose name has that form; the others were left behind.
+        """Look at each file whose name matches `names`; the others were left behind.
 
-        `sound` is the sum of the hashes of the names of those that are known to be sound: if there
-        are no others, the folder is skipped.
+        `mode` is that of each file, None for any. `sound` is the sum of the hashes of the names
+        that are known to be sound: if there are no others, the folder is skipped.
         """
         there = yield from self._names_in(folder)
         if sum(map(hash, there)) == sound:
@@ -131,11 +131,12 @@ class Walk:
             yield from self.confirmed(look, path, locks=locks_of(path))
 
     def paths_in(self, folder: str) -> Generator[Problem, None, Iterator[str]]:
-        """Return the paths in a folder (9 before 10); a problem and none if the disk refuses."""
+        """Return the paths in a folder (9 before 10); yield the problem if the disk refuses it."""
         names = yield from self._names_in(folder)
         return (f"{folder}/{name}" for name in names)
 
     def _names_in(self, folder: str) -> Generator[Problem, None, list[str]]:
+        """Return the names in a folder (9 before 10); yield the problem if the disk refuses it."""
         try:
             return sorted(sorted(os.listdir(folder)), key=len)
         except OSError as error:
@@ -178,6 +179,7 @@ class Walk:
         yield from problems
 
     def _repaired(self, found: Finding) -> Problem:
+        """Return a finding as a problem, repaired if that is asked for and possible."""
         if found.repair is None or not self._repair:
             return Problem(found.file, found.problem)
         try:

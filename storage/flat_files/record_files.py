@@ -56,7 +56,7 @@ class RecordFiles(Records):
     # -- look-ups ------------------------------------------------------------------------------
 
     def read_file(self, record_id: Id) -> Record:
-        """Return a record of its own, also an expired one."""
+        """Return a record that is the caller's own, not shared; it may have expired."""
         missing = self.kind.not_found(record_id)
         return disk.read_record(self.path(record_id), self.kind.record, missing, id=record_id)
 
@@ -94,6 +94,7 @@ class RecordFiles(Records):
         return set(filter(self._exists, ids))
 
     def _exists(self, record_id: Id) -> bool:
+        """Return True for a record that is there, or may be: its folder cannot be looked into."""
         try:
             os.lstat(self.path(record_id))
         except NotFound:
@@ -190,7 +191,7 @@ class RecordFiles(Records):
 
     @contextlib.contextmanager
     def changing(self, record_id: Id | None = None, kind_too: bool = True) -> Iterator[None]:
-        """Hold the locks of a change. Raises StorageFailed."""
+        """Hold the locks of the record and, with `kind_too`, of the kind. Raises StorageFailed."""
         layout, kind = self.layout, self.kind
         with contextlib.ExitStack() as held:
             with translate_os_errors():
@@ -271,7 +272,7 @@ class RecordFiles(Records):
         disk.remove_durably(self.path(record.id))
 
     def _remove_expired(self) -> None:
-        """Remove some expired records, not durably: what a power cut brings back has expired."""
+        """Remove some expired records, under the kind's lock; a power cut may bring them back."""
         if self.kind.expires is None or not self._cleaning.is_due():
             return
         day = self.kind.key("day")

@@ -211,11 +211,13 @@ class FrozenFiles(Snapshot):
         return {}
 
     def _read_generation(self, user: User) -> dict[str, bytes]:
+        """Return the pictures at a user's address by size. Raises NoSuchPicture."""
         paths = self._layout.pictures(user.id, user.pfp_timestamp)
         return {size: _read_picture(size, path) for size, path in paths.items()}
 
 
 def _read_picture(size: str, path: str) -> bytes:
+    """Return the webp file at a path. Raises NoSuchPicture for a missing or unusable one."""
     try:
         content = disk.read_file(path, NoSuchPicture(f"{path} is missing"))
     except StorageFailed as error:

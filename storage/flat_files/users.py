@@ -45,7 +45,7 @@ class UserFiles(RecordFiles, Users):
         return self._named(partial(self._names.containing, part), after, at_most)
 
     def _named(self, page: Callable[..., list[str]], after: str, at_most: int) -> list[User]:
-        """Return the readable users with the keys of which `page` gives some behind `after`."""
+        """Return the readable users whose keys `page` returns, asked until there are enough."""
         found: list[User] = []
         while names := page(after=after, at_most=at_most - len(found)):
             for name in names:
@@ -115,13 +115,14 @@ class UserFiles(RecordFiles, Users):
     # -- ids: the file with the next one only grows, so that no id is given twice --------------
 
     def _take_id(self) -> int:
-        """Return the next id, which is never given again once the folder is synced."""
+        """Take the next id under the users' lock: never given again once the folder is synced."""
         user_id = self._read_next_id()
         with disk.written_beside(self._next_id_file, b"%d\n" % (user_id + 1)) as temporary:
             os.rename(temporary, self._next_id_file)
         return user_id
 
     def _read_next_id(self) -> int:
+        """Return the next id. Raises DamagedRecord, and BadInstallation if it cannot be given."""
         path = self._next_id_file
         try:
             user_id = int(disk.read_file(path, NotFound()))

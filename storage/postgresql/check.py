@@ -108,6 +108,7 @@ class Check:
     def _repaired(
         self, found: list[Finding], query: str, key: object, look: Callable[..., Findings]
     ) -> list[Problem]:
+        """Lock a row, look again and repair it; return the problems that are left or repaired."""
         try:
             with self._database.transaction():
                 rows = self._database.execute(query, [key])
@@ -124,6 +125,7 @@ class Check:
     def _look_at_record(
         self, kind: Kind, record_id: int | str, content: bytes, *columns: Any
     ) -> Findings:
+        """Look at the row of a record; `columns` are its keys, and what `_query_of` adds."""
         place = f"{kind.name}/{record_id}"
         try:
             record = decode_row(kind, record_id, content)
@@ -205,11 +207,12 @@ class Check:
 
 
 def _owners_of(kind: Kind) -> list[Index]:
+    """Return the indexes whose key is the id of an owner, with whom a record goes."""
     return [index for index in kind.indexes if index.dies_with]
 
 
 def _query_of(kind: Kind) -> str:
-    """Return the query of the rows of a kind, and of what is looked at with them."""
+    """Return the query of the rows of a kind, whether their owners exist, and users' pictures."""
     owners = "".join(
         f', EXISTS (SELECT FROM {each.dies_with} WHERE id::text = {kind.name}."{each.name}")'
         for each in _owners_of(kind)

@@ -101,6 +101,7 @@ class Link(psycopg.Connection):
         return link
 
     def _note(self, notice: errors.Diagnostic) -> None:
+        """Remember a warning of the server, for `commit`."""
         self._warned = self._warned or notice.severity_nonlocalized == "WARNING"
 
     def wait(self, gen: Generator, interval: float = 0.1, timeout: float | None = None) -> object:
@@ -142,7 +143,7 @@ class Link(psycopg.Connection):
             raise StorageFailed("the database rolled this back")
 
     def run_or_close(self, query: str, args: Sequence = ()) -> None:
-        """Run a statement that ends something, as closing the connection does."""
+        """Run a statement that ends a transaction or a lock; if it fails, closing does that."""
         try:
             self.run(query, args)
         except psycopg.Error:
@@ -267,7 +268,7 @@ class Database:
 
     @contextlib.contextmanager
     def _keep(self, query: str, args: Sequence = ()) -> Iterator[Link]:
-        """Run a statement, and the block on the same connection."""
+        """Run a statement, and the block with its calls in this thread on the same connection."""
         if (link := self._state.link) is not None:
             self.execute(query, args)
             yield link
@@ -348,6 +349,7 @@ class Database:
 
 
 def _start_again(reference: weakref.ref[Database]) -> None:
+    """Start a database in a child process, if it is still in use."""
     if (database := reference()) is not None:
         database.start()
 

@@ -128,6 +128,7 @@ class CopiedRows(Load):
         self._size = 0
 
     def _copy(self, table: str, rows: list[tuple]) -> None:
+        """Send rows of a table. Raises DamagedRecord for an id or a key that another row has."""
         if not rows:
             return
         command = f"COPY {table} ({self._columns[table]}) FROM STDIN"

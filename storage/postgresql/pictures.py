@@ -37,7 +37,7 @@ class PictureTable(Pictures):
         return user.pfp_timestamp
 
     def replace(self, user: User, images: Images | None) -> None:
-        """Save the other pictures, or the generated one, of a user whose row is locked."""
+        """Replace a user's pictures, None for the generated one; the caller has locked the row."""
         user.pfp_timestamp = max(now_ms(), (user.pfp_timestamp or 0) + 1)
         user.pfp_generated = images is None
         self._users.save(user)

@@ -72,6 +72,7 @@ class RecordTable(Records):
         return record
 
     def _read_row(self, record_id: Id, lock: str = "") -> bytes:
+        """Return the JSON of a record; FOR UPDATE locks the row. Raises the kind's NotFound."""
         if self._is_sound(record_id):
             # psycopg prepares less for a query that is the same object as the one before.
             query = f"{self._read} {lock}" if lock else self._read

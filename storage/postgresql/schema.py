@@ -200,7 +200,7 @@ def _kinds_made(execute: Execute) -> set[str]:
 
 
 def error_of_constraint(name: str | None) -> StorageError | None:
-    """Return the error for the key of a kind, by the name of its constraint, that is there twice.
+    """Return the error for a key that is there twice, by its constraint, None for another one.
 
     The statement before it found nothing: another process was faster.
     """

@@ -123,7 +123,7 @@ class FrozenRows(Snapshot):
     def _pictures_of(
         self, user: User, timestamp: int | None, *content: bytes | None
     ) -> dict[str, bytes]:
-        """Return a user's pictures by size; a user whose own ones are lost has none."""
+        """Return a user's pictures by size, none if they are generated or unusable."""
         pictures = pictures_in(content)
         problems = problems_with_pictures(user, timestamp, pictures) if pictures else iter(())
         if problem := next(problems, None):

@@ -82,7 +82,7 @@ def _parts_of(*archived: Kind) -> dict[str, Part]:
 
 
 def parts() -> dict[str, Part]:
-    """Return `_parts_of` the archived kinds."""
+    """Return the parts of an archive by their first name, in their order."""
     return _parts_of(*archived_kinds().values())
 
 
@@ -129,6 +129,7 @@ def backup(
 
 
 def _pack(snapshot: Snapshot, archive: tarfile.TarFile, report: Report) -> int:
+    """Add everything of a snapshot to an archive; return the number of players."""
     players = 0
     _add(archive, "format", b"%d\n" % VERSION)
     _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
@@ -189,7 +190,7 @@ def picture_names(user: User) -> dict[str, str]:
 def restore(
     store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
-    """Load an `input_file` into an installation without players and clients; return how many.
+    """Load an `input_file` into an empty installation; return how many players.
 
     All of it is verified first. Killed at any moment it leaves an installation without players, in
     which it can be repeated, or one with all of them. Raises BadFile, BadInstallation.
@@ -216,6 +217,7 @@ class Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "Member":
+        """Return the member of a header block. Raises DamagedRecord if no backup writes it."""
         member = super().frombuf(buf, encoding, errors)
         member.part = part = part_of(member.name)
         if part is None or member.type != tarfile.REGTYPE:
@@ -304,6 +306,7 @@ def _require_known_version(version: int) -> None:
 
 
 def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
+    """Return the record in a member. Raises DamagedRecord, also if it could do harm."""
     record_id = kind.parse_id(os.path.basename(name).removesuffix(".json"))
     record = decode_record(content.read(), kind.record, name, id=record_id)
     require_sound(kind, record)
@@ -311,6 +314,7 @@ def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
 
 
 def _load_user(load: Load, user: User, pictures: dict[str, bytes], report: Report) -> None:
+    """Load a player, without sessions. Raises DamagedRecord if a picture is missing."""
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or needs_picture(user)):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
     user.sessions, user.pfp_generated = [], not pictures
@@ -334,6 +338,7 @@ def _checked_lines(name: str, log: BinaryIO) -> Iterator[bytes]:
 def _read_picture(
     name: str, content: bytes, user: User, pictures: dict[str, bytes]
 ) -> dict[str, bytes]:
+    """Return a picture by its size; `pictures` has those before it. Raises DamagedRecord."""
     size = picture_names(user).get(name)
     if size is None or size in pictures:
         raise DamagedRecord(name, "it is not one of the player before it")

@@ -14,7 +14,7 @@ from storage.maintenance import Load, Progress, Report, Snapshot, ignore
 def copy(
     source: Storage, target: Storage, progress: Progress = ignore, report: Report = ignore
 ) -> int:
-    """Copy an installation into one without players and clients; return how many players.
+    """Copy an installation into an empty one; return the number of players.
 
     The target has nothing until everything is there, and the source is not changed. `report` gets a
     line for each thing that cannot be read: then nothing is copied. Raises BadInstallation, and

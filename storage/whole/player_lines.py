@@ -170,6 +170,7 @@ def _check_flairs(flairs: list[str]) -> str | None:
 
 
 def _check_time(time: int | None, earliest: int) -> str | None:
+    """Check a time in milliseconds, from `earliest` to now; None is no time, and good."""
     if time and 0 < time < SECONDS_END:
         return "Use milliseconds since 1970, not seconds."
     if time is not None and not earliest <= time <= now_ms() + CLOCK_SKEW:

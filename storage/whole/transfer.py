@@ -140,7 +140,7 @@ def _load_players(reader: "Reader", lines: Iterable, largest_id: int, by: int | 
 
 
 def _insert_players(reader: "Reader", lines: Iterable) -> None:
-    """Add each player, who is on the disk then. Raises StorageFailed if nothing can be saved."""
+    """Save one player after the other. Raises StorageFailed if nothing can be saved."""
     for number, user, images in reader.new_players(lines):
         try:
             reader.store.users.insert(user, images)
@@ -158,7 +158,7 @@ class SeenPlayers:
         self._taken: set[tuple[str, str | None]] = set()
 
     def require_new(self, user: User) -> None:
-        """Raise what `Users.require_new` raises."""
+        """Raise AlreadyThere, IdTaken or the error of a taken key, as `Users.require_new` does."""
         keys = _keys_of(user)
         if user.id in self._keys_by_id:
             raise AlreadyThere if self._keys_by_id[user.id] == keys else IdTaken
@@ -203,7 +203,10 @@ class Reader:
             yield number, user, images
 
     def _read(self, line: bytes) -> tuple[User, Images | None]:
-        """Raises AlreadyThere, and LineRefused with everything that is wrong."""
+        """Return the player of a line, and the pictures or None.
+
+        Raises AlreadyThere, and LineRefused with everything that is wrong.
+        """
         read = read_line(line)
         user, problems, images = read.user, read.problems, None
         try:
@@ -264,7 +267,7 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def make_picture_of(user: User, folder: str | None, name: str | None) -> Images | None:
-    """Return the pictures of a player who has one in a folder. Raises PictureRefused."""
+    """Return the pictures from a player's file, None without one. Raises PictureRefused."""
     path = _picture_path(user, folder, name)
     if path is None:
         return None
@@ -282,7 +285,7 @@ def make_picture_of(user: User, folder: str | None, name: str | None) -> Images 
 
 
 def _picture_path(user: User, folder: str | None, name: str | None) -> str | None:
-    """Return the file that a line names, or one with the player's id. Raises PictureRefused."""
+    """Return the file a line names, or one with the player's id, or None. Raises PictureRefused."""
     if name is not None:
         if folder is None:
             raise PictureRefused("the line names a file: name its folder with --pictures")

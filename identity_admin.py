@@ -40,14 +40,14 @@ def identity_server_command() -> None:
 
 
 def stop(number: int, _: object) -> None:
-    """Exit by SystemExit, as Ctrl-C does: unfinished files are removed."""
+    """Handle a stop signal: raise SystemExit, so that unfinished files are removed."""
     for each in STOP_SIGNALS:  # closing a terminal or a session sends several
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def main() -> None:
-    """Run the `identity-server` command."""
+    """Run the `identity-server` command, and exit with its status."""
     if not (sys.stdout and sys.stderr):  # the next file opened would get the output
         sys.exit("Error: standard output or error is closed: redirect it to /dev/null instead")
     # Escape characters that the terminal's encoding lacks, instead of raising UnicodeEncodeError.

@@ -189,13 +189,14 @@ def authorize() -> Response | tuple:
 
 
 def respond_to_frame(reply: Reply) -> Response | tuple:
-    """Return the same response to everybody: pages of other sites could use up codes in frames."""
+    """Return the same error to everybody: pages of other sites could use up codes in frames."""
     error = AuthorizationError("interaction_required", "a frame gets no code: open a window")
+    # By redirect: the page with a message would depend on the player.
     return respond_with_error(reply._replace(response_mode=None), error)
 
 
 def respond_to_malformed(reply: Reply, error: AuthorizationError) -> Response | tuple:
-    """Return the response to a malformed request, once the player has signed in."""
+    """Return the error to a client that the player allowed, else a page; a guest signs in first."""
     player = signed_in_player()
     if player is None:
         return redirect_to_sign_in()
@@ -242,14 +243,14 @@ def may_skip_consent(
 
 
 def is_test(client: Client, auth_request: AuthorizationRequest) -> bool:
-    """Return True for a request of this site's tester, whose consent is not remembered."""
+    """Return True for a request of the tester of apps, whose consent is not remembered."""
     return auth_request.redirect_uri == tester_redirect_uri(client)
 
 
 def show_consent_page(
     player: User, client: Client, auth_request: AuthorizationRequest, problem: str | None = None
 ) -> tuple:
-    """Return the consent page and its headers. The request is signed, to be approved unchanged."""
+    """Return the consent page with the signed request, its status (400 with a problem), headers."""
     # Bound to the session: nobody can have their own request approved by another player.
     bound = {"session": session["id"], "shown": now_ms()}
     signed = serializer("consent").dumps({**asdict(auth_request), **bound})
@@ -304,9 +305,10 @@ def decide() -> Response | tuple:
 
 
 def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, int]:
-    """Return client and request of this session's consent page, and when it was shown.
+    """Return the client and the request of a consent page, and when the page was shown.
 
-    The time is in milliseconds. Raises BadRequest, UnusableClient.
+    `signed` is the field `request` of its form. The time is in milliseconds. Raises BadRequest,
+    UnusableClient.
     """
     expired = "This page has expired. Start again from the app."
     try:
@@ -350,7 +352,10 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
 
 
 def respond_with_error(reply: Reply, error: AuthorizationError | StorageFailed) -> Response | tuple:
-    """Return the response that tells the client of an error (RFC 6749 4.1.2.1)."""
+    """Return the response that tells the client of an error (RFC 6749 4.1.2.1).
+
+    StorageFailed is logged, and becomes the error code `server_error`.
+    """
     if not isinstance(error, AuthorizationError):
         logger.error("no code issued: %s", error)
         error = AuthorizationError("server_error", "the server cannot give a code right now")
@@ -358,7 +363,7 @@ def respond_with_error(reply: Reply, error: AuthorizationError | StorageFailed) 
 
 
 def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
-    """Return the response that takes parameters, and the client's `state`, to the client."""
+    """Return the redirect, or page for web_message, with parameters and `state` for the client."""
     client, redirect_uri, state, response_mode, scope = reply
     if state is not None:
         parameters["state"] = state
@@ -394,7 +399,7 @@ def standard_token(api_request: ApiRequest) -> JsonResponse:
 
 
 def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonResponse:
-    """Return the response with the token, for a code or for a player's answer to a device."""
+    """Return the response with the token, for a code or a device code. Raises HTTPException."""
     parameters = read_form_parameters(api_request)
     try:
         form = read_token_form(parameters, is_standard)
@@ -417,7 +422,7 @@ def issue_tokens(
     """Return the body of the response with the token.
 
     Everything is read and checked before the code is spent: a failed request uses up no code.
-    Raises InvalidRequest, ServiceUnavailable.
+    Raises ServiceUnavailable, and InvalidRequest or its subclasses, such as InvalidGrant.
     """
     store, is_device = api_request.storage, form["grant_type"] == DEVICE_GRANT
     try:
@@ -461,7 +466,7 @@ def require_good_code(
 ) -> User:
     """Return the player of a code that is valid for this token request.
 
-    The answer to a device lasts as long as its device code. Raises InvalidGrant, NoSuchCode.
+    An answer to a device expires with its device code alone. Raises InvalidGrant, NoSuchCode.
     """
     if code.client_id != client.id:
         raise NoSuchCode
@@ -482,7 +487,7 @@ def require_good_code(
 
 
 def require_own_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
-    """Raise InvalidGrant unless this token request belongs to the authorization request."""
+    """Raise InvalidGrant unless a token request has the redirect URI and verifier of its code."""
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         raise InvalidGrant("redirect_uri is not the one of the authorization request")
@@ -500,7 +505,7 @@ def require_own_code(code: AuthorizationCode, client: Client, form: dict[str, st
 
 
 def has_right_verifier(form: dict[str, str], code: AuthorizationCode) -> bool:
-    """Return True for the verifier of a code's PKCE challenge, if it has one (RFC 7636 4.6)."""
+    """Return True if the code has no PKCE challenge, or the form its verifier (RFC 7636 4.6)."""
     if code.code_challenge is None:
         return True
     verifier = form.get("code_verifier", "")
@@ -511,7 +516,7 @@ def has_right_verifier(form: dict[str, str], code: AuthorizationCode) -> bool:
 def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
     """End the tokens of a code that was used twice; the consent itself stands.
 
-    One of the two requests was an attacker's (RFC 6749 4.1.2).
+    One of the two requests was an attacker's (RFC 6749 4.1.2). A StorageError is only logged.
     """
     try:
         with store.users.edit(code.user_id) as user:
@@ -530,7 +535,7 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
 
 @api_views.route("GET", "/api/oauth/whois", any_origin=True, sent_header="Authorization")
 def whois(api_request: ApiRequest) -> JsonResponse:
-    """Return who gave this access token: id, name, pfpTimestamp and, if granted, any email.
+    """Return who gave this access token: id, name, pfpTimestamp and, if granted, the email.
 
     With `client_id` in the query, a token of another client is refused: the player of a game could
     send one that another game was given.
@@ -551,7 +556,7 @@ def whois(api_request: ApiRequest) -> JsonResponse:
 def userinfo(api_request: ApiRequest) -> JsonResponse:
     """Return who gave this access token, as claims (OpenID Connect Core 5.3).
 
-    A `client_id`, in the query or the form, is compared as that of whois.
+    With `client_id` in the query or the form, a token of another client is refused.
     """
     form = read_sent_form(api_request)
     claims, user = read_token_holder(api_request, read_sent_token(api_request, form))
@@ -562,14 +567,14 @@ def userinfo(api_request: ApiRequest) -> JsonResponse:
 
 
 def require_asked_client(claims: dict, parameters: list[tuple[str, str]]) -> None:
-    """Raise TokenRefused for a token of another client than the `client_id` that is sent."""
+    """Raise TokenRefused if a `client_id` is sent, and the token was given to another client."""
     asked_by = [value for name, value in parameters if name == "client_id"]
     if asked_by and asked_by != [claims["client"]]:
         raise TokenRefused("invalid_token", "this access token was issued to another client")
 
 
 def read_sent_form(api_request: ApiRequest) -> list[tuple[str, str]]:
-    """Return the parameters in the form of a POST, none without one. Raises HTTPException."""
+    """Return the parameters in the form of a POST, [] if it has no form. Raises HTTPException."""
     environ = api_request.environ
     is_form = environ.get("CONTENT_TYPE", "").startswith(FORM_TYPE)
     is_sent = is_form and environ["REQUEST_METHOD"] == "POST"
@@ -577,7 +582,7 @@ def read_sent_form(api_request: ApiRequest) -> list[tuple[str, str]]:
 
 
 def read_sent_token(api_request: ApiRequest, form: list[tuple[str, str]]) -> str:
-    """Return the token in the header or the form (RFC 6750 2.2). Raises HTTPException."""
+    """Return the token in the header or the form (RFC 6750 2.2). Raises TokenRefused."""
     sent = [value for name, value in form if name == "access_token"]
     if not sent:
         return read_bearer_token(api_request)
@@ -591,7 +596,7 @@ def read_sent_token(api_request: ApiRequest, form: list[tuple[str, str]]) -> str
 
 @server.get("/play/<client_id>")
 def play(client_id: str) -> tuple:
-    """Show a game in a frame. It asks the page who is playing, and static/play.js answers."""
+    """Show a game in a frame. The game asks the page who plays, and static/play.js answers."""
     player, client = signed_in_player(), require_game(client_id)
     page = render_page(
         "grant/play.html",
@@ -611,8 +616,8 @@ def decide_game(client_id: str) -> JsonResponse:
     """Return the message with a code, or with the reason why there is none, for the game.
 
     The page sends its signed `request`, the `scope`, of which a game gets userinfo and join, and
-    `decision=allow` after the player pressed Allow. Without it a player who allowed the game before
-    is not asked again, unless it is a public client's on a loopback address; another one has to be.
+    `decision=allow` after the player pressed Allow. Without this decision only a player who allowed
+    the game before gets a code, and none for a public client's game on a loopback address.
     """
     try:
         player, client, auth_request = read_game_request(client_id)
@@ -639,14 +644,14 @@ def decide_game(client_id: str) -> JsonResponse:
 
 
 def game_request_of(client: Client) -> list[str]:
-    """Return the values that the play page of a game signs in this session."""
+    """Return what a play page signs: the game, its address, and the session it was shown in."""
     return [client.id, client.game_url, session["id"]]
 
 
 def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationRequest]:
     """Return the signed-in player, the game and the request of its play page.
 
-    Raises AuthorizationError.
+    Raises AuthorizationError, also for a guest, no such game, or a page of another session.
     """
     player, client = signed_in_player(), find_game(client_id)
     if player is None:

@@ -33,10 +33,10 @@ class Refusing(click.Group):
 
 
 def open_installation(url: str | None = None, fills: bool = False) -> Storage:
-    """Return the storage of the settings until the command ends, which closes it.
+    """Return the storage of the settings; it is closed when the command ends.
 
-    A `url`, and the errors, are those of `installation_place`; a command that `fills` it raises
-    BadInstallation as well if nothing says whose its files will be.
+    A `url` replaces IDENTITY_STORAGE. Raises SettingError, StorageError, and BadInstallation as
+    `installation_place`, or if root `fills` an installation and nothing says whose its files are.
     """
     data_dir, picture_dir, backend = installation_place(url)
     if fills and backend == "files":
@@ -47,7 +47,7 @@ def open_installation(url: str | None = None, fills: bool = False) -> Storage:
 
 
 def installation_place(url: str | None = None) -> tuple[str, str, str]:
-    """Return the arguments of `open_storage`, by the settings; a `url` is one for IDENTITY_STORAGE.
+    """Return the arguments of `open_storage`, by the settings; a `url` replaces IDENTITY_STORAGE.
 
     Raises SettingError, and BadInstallation if root would make files that the server cannot read.
     """
@@ -58,7 +58,7 @@ def installation_place(url: str | None = None) -> tuple[str, str, str]:
 
 
 def require_no_root_in(folder: str) -> None:
-    """Raise BadInstallation if this runs as root, and the folder is of the server's user."""
+    """Raise BadInstallation if this runs as root, and the folder belongs to another user."""
     owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
     if os.geteuid() == 0 and owner != 0:
         name = user_name(owner)
@@ -79,7 +79,7 @@ def require_owner(folder: str, mode: str) -> None:
 
 
 def read_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
-    """Return an option like IDENTITY_STORAGE. Raises BadParameter, which shows no password."""
+    """Return a URL that IDENTITY_STORAGE may have. Raises BadParameter, which shows no password."""
     if problem := check_url(url):
         raise click.BadParameter(f"this {problem}")
     return url

@@ -44,7 +44,7 @@ def kept_address(values: dict) -> Iterator[None]:
 
 
 def find_base_url() -> str | None:
-    """Return the setting IDENTITY_BASE_URL, else the running server's, None if none is known."""
+    """Return the setting IDENTITY_BASE_URL, else the running server's, None if no server runs."""
     values = read_settings()
     if "IDENTITY_BASE_URL" in os.environ:
         return values["BASE_URL"]
@@ -58,7 +58,7 @@ def find_base_url() -> str | None:
 
 
 def base_url_of_links() -> str:
-    """Return the base URL to print, with a note on standard error for the default."""
+    """Return `find_base_url()`, else the default base URL, with a note on standard error."""
     if found := find_base_url():
         return found
     note = "No running server was found, so the address is the default one. To get another, "

@@ -25,9 +25,9 @@ LEFT_OUT = "something is left out: `identity-server check --repair` may help"
 
 
 class Report:
-    """Prints what long work reports; `end` turns it into the exit status.
+    """Prints the lines that long work reports: what it leaves out. `end` exits by their number.
 
-    It prints on standard error if the work writes its `file`, "-", to standard output.
+    A report prints on standard error if the work writes its `file`, "-", to standard output.
     """
 
     def __init__(self, file: str | None = None) -> None:
@@ -35,6 +35,7 @@ class Report:
         self._to_stderr = file == "-"
 
     def tell(self, line: str) -> None:
+        """Print a line, and count it."""
         self.lines += 1
         clear_progress()
         echo(line, err=self._to_stderr)
@@ -86,7 +87,8 @@ def backup(file: str | None, nightly: str | None, then: str | None) -> None:
 def pack_nightly(store: Storage, nightly: str, then: str | None) -> None:
     """Make today's archive in place of an earlier one of today, and copy it away.
 
-    Of an incomplete one no other archive makes room: an older one may have what is left out.
+    An incomplete archive gets another name, and no older one is removed, which may have what is
+    left out; then ClickException is raised.
     """
     path = nightly_path(nightly)
     remove_unfinished(nightly)
@@ -103,7 +105,7 @@ def pack_nightly(store: Storage, nightly: str, then: str | None) -> None:
 
 
 def pack(store: Storage, file: str, name: str | None = None) -> None:
-    """Make an archive, which will have a name. Raises ClickException if something is left out."""
+    """Make an archive, printed as `name`. Raises ClickException if something is left out."""
     report = Report(file)
     players = archive.backup(store, file, COMMAND.id, show_progress, report.tell)
     report.end(f"{pluralize(players, 'player')} in {name or file}", LEFT_OUT)

@@ -46,7 +46,7 @@ only_group_option = click.option(
 
 
 def given_fields(options: dict) -> dict:
-    """Return the fields of a client that options give; repeatable ones as lists, without ''."""
+    """Return the client's fields of the options that were given; a repeatable one as a list."""
     given = {field: value for field, value in options.items() if value not in (None, ())}
     lists = (field for field, value in given.items() if isinstance(value, tuple))
     return given | {field: [*filter(None, dict.fromkeys(given[field]))] for field in lists}
@@ -67,9 +67,9 @@ def client_record(store: Storage, client: Client) -> dict:
 def print_new(
     store: Storage, client: Client, secret: str | None, as_json: bool, program: Program | None
 ) -> None:
-    """Print a client with its new secret, which cannot be printed again; a public one has none.
+    """Print a client with its new secret, None for a public client.
 
-    The settings of a program follow.
+    For a client of a `program` its settings follow.
     """
     shown = {"client_secret": secret} if secret else {}
     settings = ""
@@ -86,14 +86,14 @@ def print_new(
 
 
 def require_showable_game(game_url: str | None) -> None:
-    """Raise InvalidField for a game that this site cannot show."""
+    """Raise InvalidField for a game that this site cannot show; None and '' are no game."""
     if game_url:
         base_url = find_base_url() or read_settings()["BASE_URL"]
         refuse("game_url", check_game(game_url, base_url))
 
 
 def print_warnings(client: Client, program: Program | None = None) -> None:
-    """Print what may be wrong with a client."""
+    """Print on standard error what may be wrong with a client, which may be of a `program`."""
     for warning in find_warnings(client, program, mail_is_set()):
         echo(f"Warning: {warning}", err=True)
 

@@ -53,7 +53,7 @@ def invite_list(as_json: bool) -> None:
 
 
 def invite_record(invite: Invite, used_by: list[int]) -> dict:
-    """Return an invitation as the command prints it, without anything that lets one in."""
+    """Return an invitation as the command prints it, without what a link to sign up needs."""
     return {
         "id": invite.id,
         "note": invite.note,

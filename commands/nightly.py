@@ -17,12 +17,12 @@ ARCHIVE = re.compile(r"identity-([0-9]{4}-[0-9]{2}-[0-9]{2})\.tar\.gz")
 
 
 def nightly_path(folder: str, kind: str = "identity") -> str:
-    """Return the path of today's archive; days are those of UTC."""
+    """Return the path of today's archive, whose name starts with `kind`; a day is one of UTC."""
     return os.path.join(folder, f"{kind}-{datetime.datetime.now(datetime.UTC):%F}.tar.gz")
 
 
 def days_kept(days: set[datetime.date]) -> set[datetime.date]:
-    """Return the days whose archives stay: the newest ones, and the newest of the last weeks."""
+    """Return the days whose archives stay: the newest DAILY, and the newest of WEEKLY weeks."""
     newest = sorted(days, reverse=True)
     of_week: dict[tuple[int, int], datetime.date] = {}
     for day in newest:
@@ -31,7 +31,7 @@ def days_kept(days: set[datetime.date]) -> set[datetime.date]:
 
 
 def remove_old(folder: str) -> None:
-    """Remove the archives that do not stay; files with other names are not touched."""
+    """Remove the archives of a folder but those of `days_kept`, and no files with other names."""
     days = {}
     for name in os.listdir(folder):
         if found := ARCHIVE.fullmatch(name):
@@ -42,7 +42,7 @@ def remove_old(folder: str) -> None:
 
 
 def remove_unfinished(folder: str) -> None:
-    """Remove what backups that were killed have left, and no other one is writing."""
+    """Remove what killed backups left; a file with more behind ".new" only when it is a day old."""
     for path in glob.glob(f"{glob.escape(folder)}/*.tar.gz.new*", include_hidden=True):
         is_old = path.endswith(".new") or time.time() - os.stat(path).st_mtime > UNFINISHED_AGE
         if UNFINISHED.fullmatch(os.path.basename(path)) and is_old:
@@ -50,7 +50,7 @@ def remove_unfinished(folder: str) -> None:
 
 
 def copy_away(command: str | None, path: str) -> None:
-    """Run the administrator's shell command, with the path as $1. Raises ClickException."""
+    """Run the administrator's shell command, if any, with the path as $1. Raises ClickException."""
     if command is None:
         return
     done = subprocess.run(["/bin/sh", "-c", command, "sh", path], check=False)

@@ -36,14 +36,14 @@ mod_level_option = click.option(
 
 
 def user_record(user: User) -> dict:
-    """Return a player as the command prints one."""
+    """Return a player as the command prints one: the exported fields but `created`."""
     record = exported_fields(user)
     del record["created"]
     return record
 
 
 def require_allowed_changes(store: Storage, user: User, fields: set[str]) -> None:
-    """Raise InvalidField for changes that storage would refuse, before any of them is made."""
+    """Raise InvalidField if storage would refuse the new `fields` of `user`; nothing is saved."""
     USERS.require_rules(user, fields)
     for field in ("name", "email"):  # as in a form, the name first
         if field in fields:
@@ -52,7 +52,7 @@ def require_allowed_changes(store: Storage, user: User, fields: set[str]) -> Non
 
 
 def read_password(from_stdin: bool) -> str:
-    """Return the password from a prompt, or from the first line of standard input."""
+    """Return the password, of a prompt or standard input. Raises UsageError, InvalidField."""
     if not from_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask for a password: give --password-stdin.")
     if not from_stdin:
@@ -245,7 +245,7 @@ def user_unsuspend(name: str) -> None:
 
 
 def moderate(name: str, act: Callable[[Authority, User], None], done: str) -> None:
-    """Do something to the player with this name, and print the result."""
+    """Call `act` with the player of this name; print the name and `done`, like "is suspended"."""
     store = open_installation()
     user = read_user_named(store, name)
     act(Authority(store, COMMAND), user)

@@ -20,7 +20,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON a
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print lines of text. All commands print by this function."""
+    """Print text, escaped for a terminal; `err` is True for standard error."""
     click.echo(escape(text), err=err)
 
 
@@ -53,7 +53,7 @@ def print_lines(value: object, lines: Iterable[str], as_json: bool) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask a question on standard error, unless the answer is given; end if it is not yes."""
+    """Ask a question on standard error, unless `yes` is given; another answer ends the command."""
     if not yes:
         click.confirm(escape(question), abort=True, err=True)
 
@@ -82,7 +82,7 @@ def print_records(records: list[dict], columns: list[str], as_json: bool, status
 
 
 def readable_records(ids: list, read: Callable) -> tuple[list, int]:
-    """Return what `read` returns for each id, and the exit status: 1 if a record is damaged."""
+    """Return what `read` returns for each id, and the exit status: 1 if an error was printed."""
     records, status = [], 0
     for each in ids:
         try:

@@ -45,7 +45,7 @@ def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple
 
 
 def read_workers(ctx: click.Context, param: click.Parameter, text: str) -> int:
-    """Return the number of processes, one for each usable core for "auto". Raises BadParameter."""
+    """Return the number of workers; "auto" is one for each usable core. Raises BadParameter."""
     return usable_cores() if text == "auto" else click.IntRange(1).convert(text, param, ctx)
 
 
@@ -94,7 +94,7 @@ def kept_port(host: str, port: int) -> Iterator[int]:
 
 
 def settings_at(host: str, port: int) -> dict:
-    """Return the settings; the default base URL is this address, for a browser on this machine."""
+    """Return the settings; the default base URL is this address, or loopback for all addresses."""
     if "IDENTITY_BASE_URL" in os.environ:
         return read_settings()
     return read_settings({"BASE_URL": f"http://{LOOPBACK.get(host, host)}:{port}"})
@@ -171,7 +171,8 @@ def serve(bind: tuple[str, int], workers: int, threads: int, server: str) -> Non
 def make_metrics_folder() -> str:
     """Return a new folder for the metrics of the workers, in memory if the system has a place.
 
-    Those of servers that have ended are removed. The server gets this process and its id by exec.
+    Folders of servers that have ended are removed. A folder's name has the id of this process,
+    which `serve` turns into the server by exec.
     """
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
     for path in glob.glob(f"{place}/identity-server-*-*"):
@@ -220,7 +221,7 @@ def settings(bind: tuple[str, int], server: str) -> None:
 
 
 def check_records(values: dict) -> list[Advice]:
-    """Return what the records say of the settings; nothing where there are none to be read."""
+    """Return what looks wrong with the settings by the records, [] if these cannot be read."""
     if values["STORAGE"] == "files" and not os.path.isdir(values["DATA_DIR"]):
         return []  # opening it would make it
     with contextlib.suppress(StorageError):  # other commands say what is wrong

@@ -43,7 +43,7 @@ def check(repair: bool, as_json: bool) -> None:
 
 
 def in_one_line(problem: Problem) -> str:
-    """Return a problem with its place first."""
+    """Return a problem as one line for a terminal: its place, what it is, and the repair."""
     repaired = f" (repaired: {problem.repaired})" if problem.repaired else ""
     # A file that was copied into the folders may have any name, also one of two lines.
     return escape(f"{problem.place}: {problem.problem}{repaired}", allowed="")

@@ -37,7 +37,7 @@ def access_line(environ: dict, status: str, sent: int, seconds: float) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def clean_word(text: str) -> str:
-    """Return a word percent-encoded; a forwarded address can be any text."""
+    """Return a word percent-encoded and cut off: an address that a proxy sends can be any text."""
     return quote(text, safe=":/")[:MOST_OF_A_WORD]
 
 

@@ -38,6 +38,7 @@ class Requests:
         self._closes_connections = True
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        """Return the body of the response; log its line at once, or when a stream is closed."""
         start = time.monotonic()
         started = []  # the arguments of start_response
         body = self._respond(environ, lambda *arguments: started.append(arguments))
@@ -65,6 +66,7 @@ class Requests:
         )
 
     def _respond(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        """Return the body of a response, of a refused head, or of an error, which is logged."""
         refusal = check_head(environ)
         if refusal:
             return respond_with_text(start_response, refusal)

@@ -128,6 +128,7 @@ class Server(mp.MPServer):
         self.on_reload(self.announce_close)
 
     def _init_shared_socket(self) -> None:
+        """Hand the one listener to all workers, where granian would open its own."""
         self._ssp = None
         self._sfd = self._sso.fileno()
         self._shd = mp.SocketHolder(self._sfd, False, QUEUE)
@@ -149,7 +150,7 @@ def notify_systemd() -> None:
 
 
 def handle_signals(server: Server) -> None:
-    """Stop or reload the server at each signal for it."""
+    """Reload the server at SIGHUP, stop it at SIGTERM and SIGINT. Runs in a thread of its own."""
     while True:
         if signal.sigwait(MASTER_SIGNALS) == signal.SIGHUP:
             server.signal_handler_reload()
@@ -161,7 +162,7 @@ def handle_signals(server: Server) -> None:
 
 
 def load_application(listener: socket.socket, keep_alive: float, target: str) -> Callable:
-    """Load the application MODULE:NAME in a worker, and prepare the worker for its end.
+    """Return the application MODULE:NAME inside Requests; prepare this worker for its end.
 
     Its code is not loaded in the master, so that a reload loads new code.
     """
@@ -185,10 +186,10 @@ def load_application(listener: socket.socket, keep_alive: float, target: str) ->
 def stop_worker(
     stop: mp.WorkerSignal, requests, listener: socket.socket, keep_alive: float
 ) -> None:
-    """Wait for SIGTERM, and stop without a lost request.
+    """Wait for SIGTERM, and stop this worker without a lost request. Runs in a thread of its own.
 
     granian closes idle connections when it stops, even if a request is on its way. Each response
-    closes its connection since the signal; so wait until the others have been idle for too long.
+    after the signal closes its connection; so wait `keep_alive` seconds, which end all idle ones.
     """
     while signal.sigwait(WORKER_SIGNALS) != signal.SIGTERM:
         requests.announce_close()
@@ -218,7 +219,7 @@ def stop_accepting(listener: socket.socket) -> None:
 
 
 def stop_without_master(master: int) -> None:
-    """Stop this worker when its master is gone, killed for example."""
+    """Stop this worker when the process with the id `master` is gone, killed for example."""
     while os.getppid() == master:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -152,7 +152,10 @@ class Connection(gthread.TConn):
     is_ended = False  # after the last response: the client closes
 
     def has_request(self) -> bool:
-        """Read what has arrived; return True if a thread can go on with it, without waiting."""
+        """Read what has arrived; return True if a thread can go on without waiting for the client.
+
+        After the last response that is True once the client has closed its side.
+        """
         if self.cfg.is_ssl or self.cfg.protocol != "http":
             return True
         self.init()
@@ -203,6 +206,7 @@ class Worker(gthread.ThreadWorker):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 10, 0))
 
     def enqueue_req(self, conn: Connection) -> None:
+        """Give a connection with a request to a thread, else watch it. For the main thread."""
         if conn.has_request():
             self.waiting.append(conn)
             return super().enqueue_req(conn)
@@ -216,6 +220,7 @@ class Worker(gthread.ThreadWorker):
             super().on_pending_socket_readable(conn, client)
 
     def handle(self, conn: Connection) -> bool:
+        """Respond to requests in a thread; return False if the main thread is to close `conn`."""
         self.waiting.popleft()
         if conn.is_ended:
             return False
@@ -235,7 +240,7 @@ class Worker(gthread.ThreadWorker):
 
 
 def is_readable(connection: socket.socket, timeout: int) -> bool:
-    """Return True if a request, or its end, arrives in a connection in so many milliseconds."""
+    """Return True if bytes or the end of a connection arrive within `timeout` milliseconds."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(timeout))
@@ -258,7 +263,7 @@ def worker_exit(server, worker) -> None:
 
 
 def on_starting(server) -> None:
-    """Prepare the master process, before it forks."""
+    """Make each worker that the master forks call `exit_on_signal_during_boot`."""
     os.register_at_fork(after_in_child=exit_on_signal_during_boot)
 
 

@@ -48,7 +48,8 @@ EXPORTED = {
 def export_account(store: Storage, player: User, logger: Logger) -> Iterator[bytes]:
     """Return the parts of the export, without credentials.
 
-    All but the audit log is read now. The iterator needs no request and holds no lock.
+    All but the audit log is read now. The iterator needs no request and holds no lock. `logger`
+    gets the error that ends the audit lines early.
     """
     owned = store.clients.of_owner(player.id)
     record = exported(player)
@@ -63,7 +64,7 @@ def export_account(store: Storage, player: User, logger: Logger) -> Iterator[byt
 
 
 def exported(value: object) -> object:
-    """Return a value of a record as JSON; of records, the fields in EXPORTED."""
+    """Return a value of a record as `json.dumps` takes it; of records, the fields in EXPORTED."""
     if isinstance(value, list):
         return [exported(each) for each in value]
     if isinstance(value, dict):
@@ -85,7 +86,8 @@ def picture_data_url(store: Storage, player: User) -> str | None:
 def own_audit_lines(store: Storage, player_id: int, clients: list[Client]) -> Iterator[dict]:
     """Yield the audit lines by or about the player and their clients, newest first.
 
-    Actor and address are left out of the acts of others. Raises DamagedRecord, StorageFailed.
+    In lines about acts of others the actor and the address are left out. Raises DamagedRecord,
+    StorageFailed.
     """
     for line in store.audit.about({player_id, *(each.id for each in clients)}):
         if line.get("by") != player_id:
@@ -95,7 +97,7 @@ def own_audit_lines(store: Storage, player_id: int, clients: list[Client]) -> It
 
 
 def encode_export(record: dict, lines: Iterator[dict], logger: Logger) -> Iterator[bytes]:
-    """Yield one JSON object: the record, `audit`, and `auditComplete`, False for a damaged line."""
+    """Yield one JSON object: the record, `audit`, and `auditComplete`, False if reading failed."""
     start = json.dumps(record, indent=2, ensure_ascii=False)
     yield start.removesuffix("\n}").encode() + b',\n  "audit": ['
     complete, separator, part = True, "", ""

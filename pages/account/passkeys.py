@@ -43,7 +43,7 @@ passkeys.before_request(require_offer)
 
 
 def find_player() -> tuple[User]:
-    """Return the signed-in player to a view that a script calls. Raises Forbidden."""
+    """Return the signed-in player, a `find` of `form_view` for scripts. Raises Forbidden."""
     player = signed_in_player()
     if player is None:
         abort(403, "You are signed out. Sign in again.")
@@ -53,7 +53,7 @@ def find_player() -> tuple[User]:
 @passkeys.post("/account/passkeys/options")
 @forms.form_view(find_player, message)
 def offer_creation(player: User) -> tuple[dict, dict]:
-    """Return the options of a new passkey as JSON, with the `password` unless it is proven."""
+    """Return the options of a new passkey as JSON; takes the `password` unless `is_proven`."""
     require_proof(player)
     rp_id = own_rp_id()
     existing = passkeys_of(get_storage(), player.id, rp_id)
@@ -66,9 +66,9 @@ def offer_creation(player: User) -> tuple[dict, dict]:
 @passkeys.post("/account/passkeys")
 @security_form("passkeys")
 def add_passkey(player: User) -> Response | tuple:
-    """Add the passkey of a `credential`, which is JSON, under a `name` or that of its model.
+    """Add the passkey of a `credential`, which is JSON, under a `name`, or its model's name.
 
-    With the first one come recovery codes.
+    With the first passkey the player gets recovery codes.
     """
     require_proof(player)
     with counting_refusals():
@@ -91,7 +91,7 @@ def add_passkey(player: User) -> Response | tuple:
 @security_form("passkeys", stamped=True)
 @with_proof
 def remove_passkey(player: User) -> Response:
-    """Remove the passkey with the `id`, unless it is the last way in."""
+    """Remove the passkey with the `id`; the act refuses to remove the last way in."""
     with contextlib.suppress(NotFound):  # it was removed in another tab
         passkey_acts.remove(authority_of(player), request.form.get("id", ""), own_rp_id())
         notify(player, "passkey removed")
@@ -101,7 +101,7 @@ def remove_passkey(player: User) -> Response:
 @passkeys.post("/account/password/remove")
 @security_form("removal", stamped=True)
 def remove_password(player: User) -> Response:
-    """Remove the password, with the `password` unless it is proven."""
+    """Remove the password; takes the `password` unless `is_proven`."""
     require_proof(player)
     passkey_acts.remove_password(authority_of(player), player.id, own_rp_id())
     if player.password_hash:
@@ -112,7 +112,7 @@ def remove_password(player: User) -> Response:
 @passkeys.post("/account/recovery-codes")
 @security_form("codes", stamped=True)
 def replace_codes(player: User) -> tuple:
-    """Replace the recovery codes, with the `password` unless it is proven."""
+    """Replace the recovery codes; takes the `password` unless `is_proven`."""
     require_proof(player)
     codes = recovery_codes.issue(authority_of(player), player.id)
     notify(player, "recovery codes")

@@ -42,7 +42,7 @@ def show_account() -> str:
 
 
 def account_page(player: User, problems: dict[str, dict[str, str]]) -> str:
-    """Return the first page with `problems` by form, then by field, and the typed values."""
+    """Return the page of profile and picture, with `problems` by form, then by field."""
     # The form of a picture has no values to keep, and cannot be read if it is too large.
     typed = MultiDict() if "picture" in problems else request.form
     return render_page(
@@ -82,8 +82,8 @@ account_form = functools.partial(forms.form_view, lambda: (require_player(),), a
 def save_profile(player: User) -> Response:
     """Change `name`, `bio`, `equippedFlair`, and what is shown: `listed` and `playing`.
 
-    A missing field stays as it is. A profile that was changed since it was `seen` is shown again,
-    with both texts.
+    A missing field stays as it is. If the profile has changed since the form showed it (`seen`),
+    the form is shown again with what was typed and what is saved.
     """
     name = normal_name(request.form.get("name", player.name))
     bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
@@ -164,7 +164,7 @@ def describe_app(client_id: str, grant: Grant) -> dict:
 
 @account.post("/account/apps/shown")
 def change_shown() -> Response:
-    """Show the game of an app on the player's profile if `shown` is "yes", or hide it if "no"."""
+    """Show an app's game on the player's profile if `shown` is "yes", or hide the game if "no"."""
     player, shown = require_player(), request.form.get("shown")
     if shown not in ("yes", "no"):
         abort(400, "Choose yes or no.")
@@ -212,7 +212,7 @@ def export_account() -> Response:
 # Stamped, because browsers fill in the password, and links open <details>.
 @forms.form_view(lambda: (require_player(),), data_page, stamped=True)
 def delete_account(player: User) -> Response:
-    """Delete the account, with the `password`."""
+    """Delete the account; takes the `password`, or without one a proof of the last minutes."""
     require_confirmation(player, "password")
     accounts.delete_user(authority_of(player), player.id)
     tell_deletion(get_storage(), current_app.config, player, is_own=True)

@@ -38,7 +38,7 @@ def security_page(
 ) -> tuple[str, dict[str, str]]:
     """Return the page, with `problems` by form, then by field, and its headers.
 
-    It has the typed email address, and new recovery `codes`.
+    The page has the typed email address, and new recovery `codes`, None if none were made.
     """
     card = passkey_card(player, codes)
     page = render_page(
@@ -109,7 +109,7 @@ def change_password(player: User) -> Response:
 
 
 def read_new_password(user: User) -> str:
-    """Return the `new_password`, as it is hashed. Raises FormRefused if it breaks the rules."""
+    """Return the `new_password` in the normal form that is hashed. Raises FormRefused."""
     password = request.form.get("new_password", "")
     words = site_words(current_app.config)
     problem = check_password(password, user.name, user.email, *words)
@@ -118,7 +118,7 @@ def read_new_password(user: User) -> str:
 
 
 def set_new_password(user: User, password: str) -> None:
-    """Set the password of a user who proved to be one, end all sessions and start one here.
+    """Set the password of a user who proved who they are, end all sessions and start one here.
 
     Raises FormRefused, Busy, StorageFailed.
     """

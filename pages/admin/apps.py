@@ -52,7 +52,11 @@ def show_apps() -> str:
 
 
 def apps_after(hour: str | None, client_id: str | None) -> tuple[list[Client], str | None]:
-    """Return the apps of a page, and the place of the next one: first those that were used."""
+    """Return the apps of a page, and the place after which the next page starts, None at the end.
+
+    First come the apps that players signed in to, the last sign-in first, behind an hour and an id;
+    then, by id, the others, behind an id alone. Without both this is the first page.
+    """
     clients, found = get_storage().clients, []
     if hour or not client_id:
         place = (hour, client_id) if hour else None

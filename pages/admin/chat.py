@@ -28,7 +28,7 @@ def show_chat() -> str:
 
 
 def chat_page(player: User, problems: dict[str, str], key: str | None = None) -> str:
-    """Return the page; `key` is a new one, which no other response has."""
+    """Return the page; `key` is a new key of the webhook, which no other response has."""
     store, form = get_storage(), request.form
     webhook = find_webhook(store)
     is_typed = "format" in form and not key
@@ -66,7 +66,7 @@ def save_chat(player: User) -> Response | tuple:
 
 
 def show_key(player: User, key: str) -> tuple:
-    """Return the page with a new key."""
+    """Return the page with a new key of the webhook, its status and its headers."""
     return chat_page(player, {}, key), 201, {"Location": "/admin/chat"}
 
 
@@ -88,7 +88,7 @@ def remove_chat(player: User) -> Response:
 @chat.post("/admin/chat/test")
 @chat_form
 def send_test(player: User) -> Response:
-    """Post a message that is told whatever the events are."""
+    """Post a test message, which is sent whatever events the administrators chose."""
     announce(get_storage(), "test", f"This is a test of {current_app.config['SITE_NAME']}.", "/")
     notice = "A test is on its way. If it does not arrive, look here in a minute."
     return redirect_with_notice(notice, "/admin/chat")
@@ -97,7 +97,7 @@ def send_test(player: User) -> Response:
 @chat.post("/admin/chat/given-up")
 @chat_form
 def handle_given_up(player: User) -> Response:
-    """Send the messages that were given up again, or with `discard` delete them."""
+    """Send again the messages that were given up, or delete these messages with `discard`."""
     if "discard" in request.form:
         chat_acts.discard(authority_of(player))
         return redirect_with_notice("Messages deleted.", "/admin/chat")

@@ -17,7 +17,7 @@ FOR_MODERATORS = ("/admin", "/admin/players")
 
 
 def render_desk(template: str, player: User, **values) -> str:
-    """Return a page with the tabs that this moderator or administrator has."""
+    """Return a page with its notice and the tabs that this moderator or administrator has."""
     shown = TABS if may_administer(player) else FOR_MODERATORS
     tabs = [(address, TABS[address]) for address in shown]
     return render_page(template, player, tabs=tabs, notice=pop_notice(), **values)

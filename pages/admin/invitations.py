@@ -31,7 +31,7 @@ def show_invitations() -> str:
 
 
 def invitations_page(player: User, problems: dict[str, str], secret: str | None = None) -> str:
-    """Return the page; `secret` is that of an invitation that has just been created."""
+    """Return the page; `secret` is the secret of an invitation that has just been created."""
     after, invites = place_in(INVITES, "after"), get_storage().invites
 
     def read(after: str | None, at_most: int, _: bool) -> list[Invite]:  # no page goes backwards
@@ -90,14 +90,14 @@ def create_invitation(player: User) -> tuple:
 
 
 def show_link(player: User, secret: str) -> tuple:
-    """Return the page with the link of a new invitation, which no other response has."""
+    """Return the page with a new invitation's link, which no other response has, and a 201."""
     return invitations_page(player, {}, secret), 201, {"Location": "/admin/invitations"}
 
 
 @invitations.post("/admin/invitations/revoke")
 @form_view(lambda: (require_administrator(),), invitations_page, stamped=True)
 def revoke_invitation(player: User) -> Response | tuple:
-    """Revoke the invitation `id`; with `again`, create the same again."""
+    """Revoke the invitation `id`; with `again`, put a new one of the same kind in its place."""
     by, invite_id = authority_of(player), request.form.get("id", "")
     if "again" in request.form:
         ask_proof(player)

@@ -42,13 +42,14 @@ class Wanted(NamedTuple):
     acts: tuple[str, ...] = ()
 
     def has(self, line: dict) -> bool:
+        """Return True if the page shows this line."""
         is_about = self.player is None or self.player in (line.get("by"), line.get("user"))
         return is_about and (not self.acts or str(line.get("act")).startswith(self.acts))
 
 
 @log.get("/admin/log")
 def show_log() -> str:
-    """Show the lines about a `player`, of an `act` in GROUPS, until a `day`, before a position."""
+    """Show lines about a `player`, of an `act` in GROUPS, until a `day`, `before` a position."""
     viewer, args, problems = require_administrator(), request.args, {}
     name, act, day = unwrap(args.get("player", "")), args.get("act", ""), args.get("day", "")
     player = find_player_id(get_storage(), name) if name else None
@@ -77,7 +78,7 @@ def show_log() -> str:
 
 
 def end_of_day(day: str) -> int | None:
-    """Return the last millisecond of a day, None if the text is no day."""
+    """Return the last millisecond of a day like "2026-11-24" in UTC, None for other text."""
     try:
         start = datetime.datetime.fromisoformat(f"{day}T00:00:00+00:00")
     except ValueError:
@@ -86,7 +87,10 @@ def end_of_day(day: str) -> int | None:
 
 
 def lines_before(before: int | None, wanted: Wanted) -> tuple[list[dict], int | None]:
-    """Return the lines of a page, newest first, and the position before which older ones are."""
+    """Return the lines of a page, newest first, and the position before which older ones are.
+
+    `before` is such a position, None for the end of the log; None is returned if all were read.
+    """
     found, size, position = [], 0, None
     for position, line in get_storage().audit.before(before):
         size += len(line)
@@ -117,6 +121,8 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, lines: list[dict]) -> "Known":
+        """Read the records that these lines name; ids of a wrong shape or type are left out."""
+
         def read(records: Records, id_type: type, *names: str) -> dict:
             ids = [line.get(name) for line in lines for name in names]
             is_id = records.kind.may_have
@@ -166,7 +172,7 @@ def words_of(line: dict, known: Known) -> Words:
 
 
 def word_for_player(users: dict[int, User], player: object, at_start: bool = False) -> Markup | str:
-    """Return the words for a player of a line, who may have left, or for the command."""
+    """Return the words for an id in a line, whose player may have left, or for "command"."""
     if player == "command":
         return "The command" if at_start else "the command"
     if user := users.get(player) if type(player) is int else None:

@@ -35,7 +35,7 @@ def show_look() -> str:
 
 
 def look_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page, with what was typed, and the accent in both themes."""
+    """Return the page, with what was typed, and the accent in the light and the dark theme."""
     kept = read_look(get_storage())
     form = {} if "logo" in problems else request.form  # which may be too large to be read again
     typed = {"welcome": welcome_of(kept), "contact": contact_of(kept), "accent": kept.accent}
@@ -86,14 +86,14 @@ def save_logo(player: User) -> Response:
 @form_view(lambda: (require_administrator(),), look_page, stamped=True)
 @with_proof
 def remove_logo(player: User) -> Response:
-    """Go back to the door."""
+    """Remove the logo: the built-in picture of a door takes its place again."""
     look_acts.remove_logo(authority_of(player), seen_time())
     return redirect_with_notice("Logo removed.", "/admin/look")
 
 
 @look.get("/look.css")
 def sheet() -> Response:
-    """Return the style sheet of the accent, or of the preview of an `accent`."""
+    """Return the style sheet of the saved accent, or of the preview of another `accent`."""
     kept, typed = read_look(get_storage()), request.args.get("accent")
     try:
         accent = kept.accent if typed is None else parse_accent(typed)
@@ -109,14 +109,14 @@ def sheet() -> Response:
 
 
 def fill(template: str, light: Shade, dark: Shade) -> str:
-    """Return a style sheet with these shades."""
+    """Return SHEET or PREVIEW_SHEET with the shades of both themes filled in."""
     on = {"on_light": LIGHT.on_leaf, "on_dark": DARK.on_leaf}
     return template.format(light=light.colour, dark=dark.colour, **on)
 
 
 @look.get("/look/logo-<logo_id>.webp")
 def logo(logo_id: str) -> Response:
-    """Return the logo of now."""
+    """Return the current logo. Raises NotFound for the id of an earlier one."""
     if logo_id != str(read_look(get_storage()).logo):
         abort(404)
     content = base64.b64decode(get_storage().records(LOGOS).read(int(logo_id)).image)

@@ -52,7 +52,7 @@ def show_overview() -> Response | str:
 
 
 def waiting_games() -> list[Client]:
-    """Return games that nobody has listed or declined, the oldest first; one more if there are."""
+    """Return games that nobody has listed or declined, oldest first, one more than are shown."""
     found = get_storage().clients.page("queue", "waiting", at_most=READ_AT_MOST)
     return sorted(found, key=lambda client: client.created)[: OTHERS_SHOWN + 1]
 
@@ -73,7 +73,7 @@ def format_wait(milliseconds: int) -> str:
 
 
 def describe_numbers() -> dict:
-    """Return the numbers, each with its words, and the warnings."""
+    """Return the numbers that are shown, by their words, and the warnings and failures."""
     numbers, store = read_numbers(get_storage()), get_storage()
     shown = {
         "players": f"{numbers.players:,}",
@@ -112,7 +112,7 @@ def describe_letters() -> dict:
 
 
 def warning_of_backup(numbers: Numbers) -> str | None:
-    """Return what is wrong with the backups."""
+    """Return what is wrong with the backups, None if the last one is new and did not fail."""
     if numbers.backup.problem:
         return f"the last backup failed. {numbers.backup.problem}"
     if not numbers.backup.time:
@@ -121,6 +121,6 @@ def warning_of_backup(numbers: Numbers) -> str | None:
 
 
 def advice_of_site() -> list[Advice]:
-    """Return what `settings` warns of, but for its own address, passkey hosts and emails."""
+    """Return the warnings of the command `settings`, except on --bind, passkey hosts and emails."""
     found = check_proxies(get_storage(), current_app.config["PROXIES"])
     return [*check_installation(current_app.config), *found]

@@ -65,9 +65,10 @@ def show_players() -> str:
 
 
 def players_after(chosen: str, part: str, after: str) -> tuple[list[User], str | None]:
-    """Return the players of a page, and the place after which the next page begins, or None.
+    """Return a page of the `chosen` list after a place, and the place where the page ends.
 
-    A page is short if many players that were read have other names.
+    That place is None at the end of the list. Names contain the key `part`; a page is short if many
+    players that were read have other names.
     """
     found, read = [], 0
     while users := read_after(chosen, part, after):
@@ -81,7 +82,7 @@ def players_after(chosen: str, part: str, after: str) -> tuple[list[User], str |
 
 
 def read_after(chosen: str, part: str, after: str) -> list[User]:
-    """Return the next players of a list; those of an index may have other names."""
+    """Return the next players; of INDEXES, only "newest" leaves out names without `part`."""
     users, now = get_storage().users, now_ms()
     if chosen == "name":
         return users.containing(part, after, PLAYERS_SHOWN + 1)
@@ -101,14 +102,14 @@ def read_after(chosen: str, part: str, after: str) -> list[User]:
 
 
 def place_of(chosen: str, user: User) -> str:
-    """Return the place of a player in a list."""
+    """Return the place of a player in a list: an index key and the id, or the key of the name."""
     if index := INDEXES.get(chosen):
         return f"{USERS.key(index).of(user)}-{user.id}"
     return unique_key(user.name)
 
 
 def has_too_many(part: str) -> bool:
-    """Return True if more than SORTED names contain a text."""
+    """Return True if more than SORTED name keys contain this one."""
     return len(get_storage().users.containing(part, "", SORTED + 1)) > SORTED
 
 
@@ -116,7 +117,7 @@ def has_too_many(part: str) -> bool:
 
 
 def describe(viewer: User, users: list[User]) -> list[dict]:
-    """Return players with what moderators see of them, and the reports that this one may read."""
+    """Return players with what moderators see of them, and the reports that the viewer may read."""
     store = get_storage()
     kept = store.records(REPORTS)
     pages = (kept.page("user", str(user.id), None, REPORTS_LISTED, True) for user in users)
@@ -139,7 +140,7 @@ def describe(viewer: User, users: list[User]) -> list[dict]:
 
 
 def format_end(user: User) -> str:
-    """Return when the suspension of a player ends."""
+    """Return the date when a player's suspension ends, "No end", or "" without a suspension."""
     if not user.suspended:
         return ""
     until = user.suspension.until

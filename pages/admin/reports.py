@@ -19,7 +19,7 @@ admin_reports = Blueprint("admin_reports", __name__)
 
 
 def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
-    """Return the page of one report, with the newest others about the same subject."""
+    """Return the page of a report, with the newest others about its subject. Raises NotFound."""
     store, kept = get_storage(), get_storage().records(REPORTS)
     [shown] = shown_to(store, player, [kept.read(report_id)]) or abort(404)
     subject_id = shown.report.about.partition(":")[2]

@@ -42,7 +42,7 @@ games = Blueprint("games", __name__)
 
 
 def find_game(client_id: str) -> Client | None:
-    """Return the client whose game can be played here, or None."""
+    """Return the client whose game can be played here, None if it is gone or not `is_playable`."""
     try:
         client = get_storage().clients.read(client_id)
     except NoSuchClient:
@@ -59,7 +59,7 @@ def require_game(client_id: str) -> Client:
 
 
 def is_playable(client: Client) -> bool:
-    """Return True if a client has a game that this site can show."""
+    """Return True if a client is enabled and has a game that this site can show."""
     if client.game_url is None or client.disabled:
         return False
     # Checked again: the base URL may have changed, and people edit records.
@@ -67,7 +67,7 @@ def is_playable(client: Client) -> bool:
 
 
 def preview_of_game(client: Client) -> Preview:
-    """Return what a link to a game shows."""
+    """Return what chat programs and search engines show of a link to a game."""
     description = client.description or f"A game on {current_app.config['SITE_NAME']}."
     image, address = cover_address(client, "large"), f"/games/{client.id}"
     return Preview(client.name, description, image, address, noindex=not client.listed)
@@ -83,7 +83,7 @@ def home() -> str:
 
 
 def home_page(problems: dict[str, str]) -> str:
-    """Return the home page, with a problem of the form that lists a game."""
+    """Return the home page; `problems` are of the form with which moderators list a game."""
     player, config = signed_in_player(), current_app.config
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
@@ -127,7 +127,10 @@ def games_shown(listed: bool) -> dict:
 
 
 def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
-    """Return the listed `game` that a player played last, when, and how many others play it."""
+    """Return the `game` that a player played last, when, and how many others play it.
+
+    None unless the game is listed and can be played. `playing` has client ids by player id.
+    """
     for client in get_storage().clients.read_from_many([player.last_game or ""], unchanged):
         if client.listed and is_playable(client):
             others = [each for each in playing if playing[each] == client.id and each != player.id]
@@ -152,10 +155,11 @@ def format_joined(user: User) -> str:
 def playing_now(
     playing: dict[int, str | None], viewer: User | None, game: Client | None = None
 ) -> dict:
-    """Return the `number` of those who play now, and the latest `faces` with the games they name.
+    """Return the `number` of those who play now, and the latest `faces`: players with their games.
 
-    With a game, of those who play it; then the faces are of those who may be known to. Guests see
-    none where the list of players is for members.
+    `playing` has client ids by player id. With a `game`, both are of those who play it; the faces
+    then are of those whom the viewer may know to play it. Guests see no faces where the list of
+    players is for members.
     """
     store = get_storage()
     ids = [each for each, client_id in playing.items() if game is None or client_id == game.id]
@@ -226,7 +230,7 @@ def change_listed(player: User, client_id: str) -> Response:
 def heartbeat() -> dict[str, str]:
     """Add the time since the last heartbeat of this sitting to the player's play time.
 
-    The play page of a game sends its `client_id`.
+    The play page of a game sends its `client_id`. Raises Unauthorized for a guest.
     """
     player = signed_in_player()
     if player is None:
@@ -243,7 +247,7 @@ def heartbeat() -> dict[str, str]:
 
 @games.get("/play/<client_id>/signed-in")
 def show_signed_in(client_id: str) -> str:
-    """Show the last page of the window beside a game, which static/signed_in.js tells the game's.
+    """Show the last page of the window beside a game; its script tells the play page.
 
     A guest has to sign in first.
     """
@@ -254,7 +258,7 @@ def show_signed_in(client_id: str) -> str:
 
 
 def find_game_beside(leads_to: str) -> Client | None:
-    """Return the game that goes on beside the window of a form that leads there, or None."""
+    """Return the game whose play page opened this form's window, None if none did or it is gone."""
     found = SIGNED_IN.fullmatch(leads_to)
     with contextlib.suppress(StorageError):  # only the page's looks
         return find_game(found[1]) if found else None

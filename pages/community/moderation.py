@@ -58,6 +58,7 @@ def unsuspend_player(by: Authority, user: User) -> Response:
 @moderation.post("/users/<user_id>/reset")
 @moderation_form
 def reset_player(by: Authority, user: User) -> Response:
+    """Reset `what` a moderator chose: the bio, the name or the picture."""
     what = request.form.get("what", "")
     if what not in RESET_NOTICES:
         abort(400, "Choose the bio, the name or the picture.")
@@ -84,7 +85,7 @@ def change_mod_level(by: Authority, user: User) -> Response:
 @moderation.post("/users/<user_id>/flairs/revoke")
 @moderation_form
 def change_flairs(by: Authority, user: User) -> Response:
-    """Grant the player a `flair`, or take it from them."""
+    """Grant the player a `flair`, or take a flair from the player."""
     is_grant = request.path.endswith("/grant")
     if is_grant:  # some apps admit the players with a flair
         ask_proof(require_player())
@@ -114,7 +115,7 @@ def delete_note(by: Authority, user: User) -> Response:
 @moderation_form
 @with_proof
 def create_sign_in_link(by: Authority, user: User) -> tuple:
-    """Show a link with which the player sets a new password, which no other response has."""
+    """Show a new link with which the player sets a new password. No other response has the link."""
     link = give_sign_in_link(by, user.id, base_url())
     return profile_page(user, {}, link), 201, {"Location": f"/users/{user.id}"}
 

@@ -23,7 +23,7 @@ REPORTS_COUNTED = 20  # about one player
 
 
 def moderation_card(player: User | None, user: User, problems: dict[str, str]) -> dict | None:
-    """Return what a profile shows to the signed-in player if that is a moderator."""
+    """Return what the profile of `user` shows to the signed-in player, None unless a moderator."""
     if player is None or player.mod_level < MODERATOR:
         return None
     suspended = user.suspended
@@ -47,7 +47,10 @@ def moderation_card(player: User | None, user: User, problems: dict[str, str]) -
 
 
 def lengths_offered(suspension: Suspension | None) -> dict[str, str]:
-    """Return the lengths of a suspension with their labels. The first one is the proposed one."""
+    """Return the labels of the lengths to choose from, by form value; the first one is proposed.
+
+    `suspension` is the one that lasts now, None for a player who is not suspended.
+    """
     if suspension is None:
         first = {"1 week": "1 week"}
     elif suspension.until is None:
@@ -69,7 +72,7 @@ def describe_suspension(suspension: Suspension) -> dict[str, str]:
 
 
 def describe_history(player: User, user: User) -> dict:
-    """Return where a player came from, and what moderators noted, as far as this one may know."""
+    """Return where `user` came from, and what moderators noted, as far as `player` may know."""
     store = get_storage()
     found = store.records(REPORTS).page("user", str(user.id), None, REPORTS_COUNTED, True)
     reports = [each.report for each in shown_to(store, player, found)]
@@ -97,5 +100,5 @@ def last_sign_in(user: User) -> int:
 
 
 def name_inviter(inviter: int | str | None) -> Named | None:
-    """Return the words for who made the invitation of a player, None without one."""
+    """Return the words for who invited a player, None for a player without an invitation."""
     return None if inviter is None else name_actor(get_storage(), inviter)

@@ -52,7 +52,7 @@ players = Blueprint("players", __name__)
 
 @players.get("/players")
 def show_players() -> str:
-    """Show a page of the players whose names begin with `q`, behind or before a name's key."""
+    """Show a page of the players whose names begin with `q`, `after` or `before` a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
     if viewer is None:
         count_guest("list for", GUEST_PAGES)
@@ -74,7 +74,7 @@ def show_players() -> str:
 
 
 def require_viewer() -> User | None:
-    """Return the signed-in player; a guest, None, signs in first where the list is for members."""
+    """Return the player, or None for a guest; where the list is for members, a guest signs in."""
     is_open = current_app.config["PLAYERS"] == "everyone"
     return signed_in_player() if is_open else require_player()
 
@@ -82,7 +82,8 @@ def require_viewer() -> User | None:
 def players_shown(viewer: User | None, prefix: str) -> dict:
     """Return the `people` of this page, and the name keys at which other pages start.
 
-    Those who are before a key fill the first page if they are too few for another one.
+    `prefix` is the key that names begin with. If there is no page before the one `before` a key,
+    that one is the first page, which is filled from its start.
     """
     after, before = (key_of_page(each) for each in ("after", "before"))
     if before and not after:
@@ -98,7 +99,7 @@ def players_shown(viewer: User | None, prefix: str) -> dict:
 
 
 def key_of_page(parameter: str) -> str:
-    """Return the name key in a query parameter, "" without one that a name can have."""
+    """Return the name key in a query parameter, "" if that is missing or no name can have it."""
     key = unique_key(request.args.get(parameter, ""))
     return key if can_be_key("name", key) else ""
 
@@ -106,9 +107,9 @@ def key_of_page(parameter: str) -> str:
 def find_listed(
     viewer: User | None, prefix: str, key: str, backwards: bool = False
 ) -> tuple[list[User], str | None]:
-    """Return players from a name key on, and the key of the last one if there may be more.
+    """Return a page of players behind a name key, and the key of the last one if more may follow.
 
-    A page is short, and may end at a player who is not in the list, if many of them follow.
+    After PLAYERS_READ players a page ends, short, perhaps at one who is unlisted.
     """
     found, last = [], None
     for read, user in enumerate(read_by_name(prefix, key, backwards)):
@@ -124,14 +125,14 @@ def find_listed(
 
 
 def read_by_name(prefix: str, key: str, backwards: bool) -> Iterator[User]:
-    """Yield the players from a name key on, in the order of keys."""
+    """Yield the players behind a name key in the order of keys, or, backwards, those before it."""
     while chunk := get_storage().users.by_name(prefix, key, PLAYERS_SHOWN + 1, backwards):
         yield from chunk
         key = unique_key(chunk[-1].name)
 
 
 def describe_player(user: User, viewer: User | None) -> dict:
-    """Return a player with the words of the line below the name."""
+    """Return a player with the words of the line below the name, as far as the viewer may know."""
     return {
         "user": user,
         "role": ROLES[user.mod_level],
@@ -205,7 +206,7 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
 
 
 def link_addresses(text: str) -> Markup:
-    """Return a player's text in which http and https addresses are links to what they say.
+    """Return a player's text as HTML in which http and https addresses are links.
 
     An address with letters of other alphabets stays text: a host may look like another one.
     """
@@ -219,14 +220,14 @@ def link_addresses(text: str) -> Markup:
 
 
 def format_play_time(user: User) -> str:
-    """Return how long a player has played: "3 hours"."""
+    """Return how long a player has played: "3 hours", or "not yet"."""
     if user.play_ms or user.has_played:
         return format_duration(user.play_ms // 1000)
     return "not yet"
 
 
 def format_last_played(user: User) -> str:
-    """Return how long ago a player played: "2 days ago"."""
+    """Return how long ago a player played: "2 days ago", "not yet", or "unknown"."""
     if not user.has_played:
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
     return format_ago(user.last_heartbeat)

@@ -22,12 +22,12 @@ reports = Blueprint("reports", __name__)
 
 
 def address_of(subject: str) -> str:
-    """Return the path of the profile or the game that `about` names."""
+    """Return the path of the profile or game of a report: "user:7" is at "/users/7"."""
     return subject.replace("user:", "/users/").replace("client:", "/games/")
 
 
 def find_subject(user_id: str = "", client_id: str = "") -> tuple[User, User | Client]:
-    """Return the signed-in player, and the player or the game of this address.
+    """Return the signed-in player, and the player or the game whose id is in the address.
 
     A guest is redirected to sign in, and comes back to the form. Raises NotFound.
     """

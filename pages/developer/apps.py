@@ -53,7 +53,7 @@ developer = Blueprint("developer", __name__)
 
 
 def require_developer() -> User:
-    """Return the signed-in player, who may register clients. Raises Forbidden."""
+    """Return the signed-in player; a guest signs in. Raises Forbidden unless `may_register`."""
     player = require_player()
     if not may_register(player):
         abort(403, "Only administrators can register apps here. Ask one of them.")
@@ -67,7 +67,7 @@ def show_clients() -> str:
 
 
 def clients_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page of the clients that a player manages; the problems are those of one form."""
+    """Return the page of a player's clients; `problems` are of the one form that was sent."""
     is_program = "program" in request.form
     clients, more = clients_shown(player, place_in(CLIENTS, "after"))
     return render_page(
@@ -144,7 +144,10 @@ def show_secret(player: User, client: Client, secret: str) -> tuple:
 
 
 def check_app_name(player: User, name: str, kept_name: str | None = None) -> str | None:
-    """Check the name of an app; only an administrator gives one that looks like the site's."""
+    """Return what is wrong with the name of an app, or None.
+
+    Only administrators may give a name like the site's; an app keeps the `kept_name` that it has.
+    """
     is_free = may_administer(player) or name == kept_name
     return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
 
@@ -153,7 +156,7 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
     `require_pkce`, `no_email` and `device` are "yes" if ticked; `who` is "flair" or in WHO. The
-    redirect URIs are those of a public client or of a confidential one. Raises FormRefused.
+    rules for a public client's URIs differ. `client` is None for a new one. Raises FormRefused.
     """
     form = request.form
     groups = WHO | {"flair": [f"flair:{form.get('flair', '').strip()}"]}
@@ -184,9 +187,10 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
 def problems_of_addresses(
     fields: dict, public: bool, client: Client | None
 ) -> dict[str, str | None]:
-    """Return the problems of the URIs and the game URL of a form.
+    """Return the problems of the URIs and the game URL of a form, by field, None for none.
 
-    What the client has already is not checked by newer rules, which would lock other fields.
+    URIs that the client has already are not checked again: under a newer rule no other field could
+    be changed.
     """
     changed = {each for each in fields if fields[each] != getattr(client, each, None)}
     problems = {each: check_new_uris(fields[each], public) for each in changed.intersection(URIS)}
@@ -216,7 +220,7 @@ def read_own_client(client_id: str) -> tuple[User, Client]:
 def client_page(
     player: User, client: Client, problems: dict[str, dict[str, str]], secret: str | None = None
 ) -> str:
-    """Return the page of a client with `problems` by form, then by field, and the typed values."""
+    """Return a client's page; problems are by form, then by field; a new `secret` is shown once."""
     fields = ("name", "game_url", "description", "require_pkce", "no_email", "device")
     kept = {each: getattr(client, each) for each in fields}
     kept |= {each: "\n".join(getattr(client, each)) for each in URIS}
@@ -249,7 +253,7 @@ def client_page(
 def settings_of(
     program: Program, client: Client, secret: str | None
 ) -> list[tuple[list[str], str]]:
-    """Return the settings of a program for a client, as `split_settings` does."""
+    """Return the settings of a program for a client: blocks of code, each after its text."""
     site_name = current_app.config["SITE_NAME"]
     filled = program.fill_in_for(get_storage(), client, secret, base_url(), site_name)
     return split_settings(filled)
@@ -288,7 +292,7 @@ def save_cover(player: User, client: Client) -> Response:
 @developer.post("/developer/<client_id>/cover/remove")
 @client_form("cover", stamped=True)
 def remove_cover(player: User, client: Client) -> Response:
-    """Go back to the generated cover."""
+    """Remove the uploaded cover: the generated one takes its place."""
     apps.remove_cover(authority_of(player), client.id)
     return forms.redirect_with_notice("Cover removed.", f"/developer/{client.id}")
 
@@ -319,7 +323,10 @@ def switch_client(player: User, client: Client) -> Response:
 @client_form("owner", stamped=True)
 @with_proof
 def hand_over(player: User, client: Client) -> Response:
-    """Give the app to the player `owner`, "" for the administrators, if `seen` owns it."""
+    """Give the app to the player `owner`, "" for the administrators.
+
+    `seen` is the id of the owner that the form showed: if the owner has changed, nothing is done.
+    """
     name, seen = unwrap(request.form.get("owner", "")), request.form.get("seen", "")
     owner = get_storage().users.find_by_login(name) if name else None
     if name and (owner is None or "@" in name):

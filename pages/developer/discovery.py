@@ -40,7 +40,7 @@ def authorization_server() -> JsonResponse:
 
 
 def server_metadata() -> dict[str, str | list[str]]:
-    """Return the metadata that both documents have."""
+    """Return the metadata that `authorization_server` and `openid_provider` share."""
     return {
         "issuer": base_url(),
         "authorization_endpoint": f"{base_url()}/oauth/authorize",
@@ -97,7 +97,7 @@ def openapi() -> Response:
 
 @discovery.get("/robots.txt")
 def robots() -> Response:
-    """Return what crawlers may read (RFC 9309); profiles are theirs if the setting says so."""
+    """Return what crawlers may read (RFC 9309): profiles only if INDEX_PROFILES is "on"."""
     hidden = NOT_CRAWLED + (() if lists_profiles() else PROFILES)
     # The longest match counts (2.2.2). Some programs take the first one.
     lines = ["User-agent: *", "Allow: /developer/docs", *(f"Disallow: {each}" for each in hidden)]
@@ -106,7 +106,7 @@ def robots() -> Response:
 
 @discovery.get("/.well-known/change-password")
 def change_password() -> Response:
-    """Lead to the form (W3C, A Well-Known URL for Changing Passwords, 3)."""
+    """Redirect to the form for a password (W3C, A Well-Known URL for Changing Passwords, 3)."""
     return redirect("/account/security", 303)
 
 

@@ -34,7 +34,7 @@ def show_index() -> str:
 
 @documentation.get(f"{ADDRESS}/<name>")
 def show_page(name: str) -> str:
-    """Show the page with this name. The name is looked up, and never part of a path."""
+    """Show the page with this name, which is looked up, and never part of a path, or a 404."""
     if name not in find_pages():
         abort(404)
     page = render(name, base_url())
@@ -85,7 +85,7 @@ def render(name: str, site: str) -> dict:
 
 
 def served_address(target: str, path: str) -> str:
-    """Return the address of what the page at a path links to: a page, a file, another site."""
+    """Return the address of a link `target` on the page at a path; pages have theirs at ADDRESS."""
     address = urljoin(f"/{path}", target)
     return re.sub(r"^/docs/.*\.md", lambda found: f"{ADDRESS}/{name_of(found[0])}", address)
 

@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 def authorization_parameters(
     client: Client, redirect_uri: str, scope: str, state: str, verifier: str | None
 ) -> dict[str, str]:
-    """Return the parameters of an authorization request (RFC 6749 4.1.1, RFC 7636 4.3)."""
+    """Return the parameters of an authorization request; no `verifier`, no PKCE (RFC 7636 4.3)."""
     parameters = {
         "response_type": "code",
         "client_id": client.id,
@@ -68,7 +68,7 @@ def exchange_command(
 
 
 def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sample]:
-    """Return the samples for a client; without a redirect URI, those that need none."""
+    """Return the samples for a client; without a redirect URI, only a public client's web page."""
     samples = [web_page_of(client, redirect_uri, scope)] if client.public else []
     if redirect_uri:
         values = {"redirect_uri": redirect_uri, "scope": scope}
@@ -84,7 +84,7 @@ def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sam
 
 
 def web_page_of(client: Client, redirect_uri: str | None, scope: str) -> Sample:
-    """Return the page of a public client; without a redirect URI, that of a game played here."""
+    """Return a public client's page: for its redirect URI, or without one for a game shown here."""
     if redirect_uri and not has_origin(redirect_uri):
         redirect_uri = None
     if redirect_uri:

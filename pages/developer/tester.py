@@ -98,7 +98,7 @@ def shorten(secret: str) -> str:
 
 
 def find_trial(client: Client) -> Trial | None:
-    """Return the session's test of this client, None if there is none or it is too old."""
+    """Return the session's test, None if there is none, it is too old or of another client."""
     kept = session.get("trial", {})
     if kept.get("client_id") != client.id:
         return None
@@ -113,7 +113,7 @@ def parameters_of(client: Client, trial: Trial) -> dict[str, str]:
 
 
 def messages_of(client: Client, trial: Trial | None) -> list[list[Message]]:
-    """Return the messages before the token request: one list for each step of the page."""
+    """Return the messages before the token request, a list for each step; [] before an answer."""
     if trial is None or not trial.response:
         return []
     if trial.by_device:
@@ -174,7 +174,7 @@ def choose_scope(parameters: MultiDict) -> str:
 
 
 def refusal_of(trial: Trial | None) -> dict[str, str]:
-    """Return the problem that the response to the authorization request tells of, if any."""
+    """Return the problem, by field, if the response to the authorization request is an error."""
     if trial is None or "error" not in trial.response:
         return {}
     error, description = (trial.response.get(each, "") for each in ("error", "error_description"))
@@ -192,7 +192,7 @@ def show_test(client_id: str) -> str:
 
 
 def replace_trial(client: Client) -> Trial:
-    """Return a new test, after the end of an earlier one. Raises FormRefused."""
+    """End the session's test, and return a new one. Raises FormRefused for a disabled client."""
     session.pop("trial", None)
     if client.disabled:
         raise FormRefused({"form": DISABLED}, 409)
@@ -213,9 +213,9 @@ def start_test(player: User, client: Client) -> Response:
 
 @tester.get("/developer/<client_id>/try/callback")
 def take_response(client_id: str) -> Response | tuple:
-    """Keep the response to this session's authorization request, and redirect to the page.
+    """Keep the response to this session's authorization request, and redirect to the tester.
 
-    The address of the page has no code, and can be loaded again.
+    The address of the tester has no code, and can be loaded again.
     """
     player, client = read_own_client(client_id)
     trial, state = find_trial(client), request.args.get("state", "")
@@ -299,9 +299,9 @@ def call_api(
     headers: dict | None = None,
     tester: int | None = None,
 ) -> tuple[list[Message], int, dict]:
-    """Send a request to this server's API; return both messages, and status and body.
+    """Send a request to this server's API; return [request, response], the status and the body.
 
-    It goes to the WSGI application, not over the network, and counts for the developer's address.
+    The request goes to the WSGI application, not over the network, from the developer's address.
     The environ names the `tester`, a user id, which no request over the network can do.
     """
     environ = EnvironBuilder(
@@ -361,7 +361,7 @@ CAN_RETRY = (401, 503)  # the same code can be sent again
 
 
 def explain_refusal(client: Client, status: int, message: str) -> dict[str, str]:
-    """Return the problem with a refused token request, by field."""
+    """Return what to do about a refused token request, by field; `message` is the response's."""
     usual = f"The site refused the request: {message}. Start again."
     advice = TOKEN_ADVICE.get(message) or TOKEN_ADVICE.get(status, usual)
     is_about_secret = status == HTTPStatus.UNAUTHORIZED and not client.public

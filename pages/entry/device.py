@@ -67,7 +67,7 @@ device_form = forms.form_view(lambda: (require_player(),), form_page)
 @device.post("/device")
 @device_form
 def look_up(player: User) -> str:
-    """Show which app asks with the `user_code`. A wrong one counts, before it is looked up."""
+    """Show which app asks with the `user_code`. Each try counts before; a right one is refunded."""
     user_code = flow.parse_user_code(request.form.get("user_code", ""))
     forms.refuse_problems(user_code=None if user_code else NOT_A_CODE)
     limits = limits_of_address(request.remote_addr, "user code from", WRONG_CODES, window=HOUR)
@@ -80,7 +80,7 @@ def look_up(player: User) -> str:
 
 
 def read_request(user_code: str) -> DeviceRequest:
-    """Return the request that waits for an answer. Raises FormRefused, which says why not."""
+    """Return the request that waits for an answer. Raises FormRefused if none does any more."""
     try:
         asked = flow.read_request(get_storage(), user_code)
     except NoSuchCode:
@@ -93,7 +93,7 @@ def read_request(user_code: str) -> DeviceRequest:
 
 
 def read_client(player: User, asked: DeviceRequest) -> Client:
-    """Return the client of a request, as it is now. Raises FormRefused, Forbidden."""
+    """Return the client of a request, if this player may answer. Raises FormRefused, Forbidden."""
     client = get_storage().clients.find(asked.client_id)
     if client is None or client.disabled or not client.device:
         raise forms.FormRefused({"form": NO_SUCH_APP}, 403)
@@ -155,7 +155,7 @@ def decide(player: User) -> Response | tuple:
 
 
 def read_signed_request() -> tuple[str, int]:
-    """Return the user code of this session's page, and when it was shown, in milliseconds."""
+    """Return the page's user code, and when it was shown, in milliseconds. Raises FormRefused."""
     with contextlib.suppress(BadSignature):
         values = serializer("device decision").loads(request.form.get("request", ""))
         user_code, session_id, shown = values

@@ -34,7 +34,7 @@ class LogoutRequest(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The URI with the state."""
+        """The post-logout redirect URI with the state in its query."""
         return add_to_query(self.uri, {"state": self.state}) if self.state else self.uri
 
 
@@ -62,7 +62,7 @@ def confirm_logout() -> Response | tuple:
 
 
 def read_claims(hint: str) -> dict | None:
-    """Return the claims of an ID token hint, None without one or if its key is unknown."""
+    """Return the claims of an ID token hint, None for "" or an unknown key. Raises BadRequest."""
     try:
         return read_hint(hint, get_storage(), base_url()) if hint else None
     except BadHint as error:
@@ -91,14 +91,14 @@ def returns_to(client: Client, uri: str) -> bool:
 
 
 def find_only_client(uri: str) -> Client | None:
-    """Return the one client that registered a URI; None if several did, or too many have any."""
+    """Return the one client with this URI; None for no or several ones, or if too many have any."""
     clients = get_storage().clients.page("logout", "returns", at_most=CLIENTS_READ) if uri else []
     found = [each for each in clients if returns_to(each, uri)]
     return found[0] if len(found) == 1 and len(clients) < CLIENTS_READ else None
 
 
 def complete(logout_request: LogoutRequest) -> Response | tuple:
-    """Sign out, and return to the program or show that nobody is signed in."""
+    """Sign out; redirect to a program that the request named, or show that nobody is signed in."""
     viewer = signed_in_player()
     end_session()
     if not logout_request.uri or not logout_request.is_named:
@@ -110,7 +110,7 @@ def complete(logout_request: LogoutRequest) -> Response | tuple:
 def logout_page(
     logout_request: LogoutRequest, player: User | None, viewer: User | None
 ) -> tuple[str, dict[str, str]]:
-    """Return the page that asks the player, or says that nobody is signed in here.
+    """Return the page that asks `player`, or says to a guest, None, that nobody is signed in here.
 
     A `viewer` who manages the client sees a URI that is not registered beside those that are.
     """

@@ -37,7 +37,7 @@ passkey_sign_in.before_request(require_offer)
 def offer_request() -> tuple[dict, dict]:
     """Return the options of a sign-in that leads to `next` as JSON.
 
-    Any passkey will do, but the player of this session confirms with one of their own.
+    Any passkey will do. A signed-in player, who only proves who presses, needs one of their own.
     """
     player, rp_id = signed_in_player(), own_rp_id()
     confirms = player is not None and is_enough(next_address())
@@ -51,7 +51,7 @@ def offer_request() -> tuple[dict, dict]:
 def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
     """Sign in by a `credential`, which is JSON, and return `next` as JSON.
 
-    The player of this session proves who presses, and stays signed in.
+    A signed-in player, whom no app asks to sign in again, only proves who presses.
     """
     with counting_refusals():
         challenge, asked_id = use_challenge("sign-in")

@@ -90,24 +90,28 @@ def ask_for_letter() -> Response:
 
 
 def find_target() -> tuple[str]:
+    """Return the `link` in the form, "" without one; a `find` of `form_view`."""
     return (request.form.get("link", "").strip(),)
 
 
 def read_link(text: str) -> tuple[Link | None, tuple[str, FormerEmail] | None]:
-    """Return what a link says, and the address that it gives back with the record of that."""
+    """Return what a link says, and the former email address that it gives back, with its record.
+
+    The first is None if the link is not good, the second if it gives no address back.
+    """
     if way_back := find_way_back(get_storage(), text):
         return Link(way_back[0]), way_back[1:]
     return find_link(get_storage(), PASSWORD, text), None
 
 
 def needs_code(found: Link) -> bool:
-    """Return True unless the link was asked for in this browser, or works in any."""
+    """Return True if the link needs the code of its letter: another browser asked for the link."""
     asked = find_asked(PASSWORD)
     return found.browser not in ("", asked.browser if asked else "")
 
 
 def new_password_page(link: str, problems: dict[str, str]) -> str:
-    """Return the page for a new password, which has a form or the reason why not."""
+    """Return the page for a new password: a form, or why not; without a link, `recovery_page`."""
     if not link:
         return recovery_page(problems)
     found, way_back = read_link(link)
@@ -160,7 +164,7 @@ def take_new_password(link: str) -> Response | str:
 def read_user_by_code(found: Link | None) -> User:
     """Return the player whom a link names, or a letter to the address typed in this browser.
 
-    Nothing else in the request names a player. Raises FormRefused.
+    Nothing else names a player. Raises FormRefused without the right `code` in the form.
     """
     if found:
         (user, browser), email = found, None
@@ -174,7 +178,10 @@ def read_user_by_code(found: Link | None) -> User:
 
 
 def require_code(purpose: str, user: User | None, browser: str, email: str | None) -> None:
-    """Raise FormRefused unless the form has the `code` of a letter, as in `is_right_code`."""
+    """Raise FormRefused unless the form has the `code` of a letter to this user in this browser.
+
+    `email` is the address of the letter, None if its link was sent, too. None as user has no code.
+    """
     code = request.form.get("code", "")
     forms.refuse_problems(code=None if code else "Type the code from the email.")
     with forms.as_form_errors("code"):
@@ -193,7 +200,7 @@ def show_confirmation() -> str:
 
 
 def confirmation_page(link: str, problems: dict[str, str]) -> str:
-    """Return the page where an address is confirmed, by a link or by a code."""
+    """Return the page where an address is confirmed, by a link, "" for none, or by a code."""
     found = find_link(get_storage(), CONFIRMATION, link) if link else None
     player = signed_in_player()
     return render_page(
@@ -249,7 +256,7 @@ def send_confirmation() -> Response:
 
 @recovery.post("/account/email/letters")
 def change_letters() -> Response:
-    """Choose with `sign_ins` whether a sign-in in a new browser is told by a letter."""
+    """Choose with `sign_ins` whether a letter tells the player of a sign-in in a new browser."""
     require_mail()
     player = require_player()
     is_quiet = request.form.getlist("sign_ins")[-1:] != ["yes"]

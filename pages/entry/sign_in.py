@@ -39,7 +39,7 @@ def show_sign_in() -> Response | tuple:
 
 
 def is_enough(leads_to: str) -> bool:
-    """Return False if an app asks the player of this session to sign in again."""
+    """Return False if the app at this address asks the player of this session to sign in again."""
     asked = find_reauthentication(leads_to)
     return asked is None or asked.session_id != session.get("id")
 
@@ -58,7 +58,7 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
 
 
 def find_only_player(leads_to: str) -> User | None:
-    """Return the one player whom an app asks to sign in again, or None if anyone may."""
+    """Return the player whom an app asks to sign in again; None if anyone may, or if deleted."""
     asked = find_reauthentication(leads_to)
     return get_storage().users.find(asked.user_id) if asked and asked.user_id else None
 
@@ -103,12 +103,12 @@ def complete_sign_in(
     use_up: Callable[[], bool] = lambda: True,
     amr: list[str] | None = None,
 ) -> None:
-    """Start a session for a user who proved to be one.
+    """Start a session for a user who proved who they are.
 
-    `password` is the right one in the form that is hashed, None if none was typed; `amr` says how
-    it was proven (RFC 8176), None: by a password. `use_up` is called after the other checks, and
-    returns False if the proof was good once and is used. Raises FormRefused for another player than
-    an app asks for, a suspended one, and one whose account has just changed.
+    `password` is the right one in the form that is hashed, None if none was typed; `amr` says what
+    the proof was (RFC 8176), None: a password. `use_up` is called after the other checks, and
+    returns False if the proof was good once and is used: that is refused. Raises FormRefused also
+    for another player than an app asks for, a suspended one, and an account that has just changed.
     """
     only = find_only_player(leads_to)
     if only and only.id != user.id:

@@ -52,7 +52,7 @@ def show_sign_up() -> Response | tuple:
 
 
 def show_invitation(player: User, invite: str, leads_to: str) -> str:
-    """Return a page that says to a player who has an account what an invitation is for."""
+    """Return a page that tells a player, who has an account already, what an invitation is for."""
     found = get_storage().invites.find_unused(invite)
     refusal = refusal_of_sign_up(invite, first=False) or (None if found else UNKNOWN_INVITE)
     return render_page(
@@ -66,7 +66,10 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
 
 
 def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tuple[str, dict]:
-    """Return the sign-up page, with all that was typed except the password, and its headers."""
+    """Return the sign-up page, with all that was typed except the password, and its headers.
+
+    `first` is True while nobody has an account: the first one is an administrator's.
+    """
     invite, leads_to = read_invite(fields), next_address()
     refusal = refusal_of_sign_up(invite, first)
     asks_invite = bool(refusal) and not first and current_app.config["SIGN_UP"] == "invite"
@@ -114,7 +117,7 @@ def read_invite(fields: MultiDict) -> str:
 
 
 def refusal_of_sign_up(invite: str, first: bool) -> str | None:
-    """Return why nobody can create an account with this invitation, or None."""
+    """Return why nobody can create an account with this invitation, "" for none; or None."""
     if first:
         if is_first_account_invite(get_storage(), invite):
             return None

@@ -27,13 +27,13 @@ welcome = Blueprint("welcome", __name__)
 
 
 def welcome_address(leads_to: str, step: str = "") -> str:
-    """Return the address of a step; the last one leads to an address of this server."""
+    """Return the address of a step, of the first page for ""; the last step leads to `leads_to`."""
     query = "" if leads_to in NOWHERE else f"?{query_to(leads_to, plain='')}"
     return f"/welcome{step and '/'}{step}{query}"
 
 
 def find_visitor() -> tuple[User, str]:
-    """Return the signed-in player, and where the last step leads."""
+    """Return the signed-in player, and where the last step leads; a guest signs in first."""
     leads_to = next_in_query()
     return require_player(), "/" if leads_to in NOWHERE else leads_to
 
@@ -57,7 +57,7 @@ def show_welcome() -> str:
 
 
 def find_waiting_app(leads_to: str) -> Client | None:
-    """Return the app whose authorization request or play page is at an address, or None."""
+    """Return the app whose authorization request or game is at an address; None for other pages."""
     if pending := find_pending_authorization(leads_to):
         return pending[0]
     played = PLAY_PAGE.fullmatch(leads_to)
@@ -108,7 +108,7 @@ def listed_games() -> list[Client]:
 
 
 def suggest_game() -> dict:
-    """Return the one of `listed_games` that most people play now, and how many they are."""
+    """Return the listed `game` that most people play now, and their number. Raises NotFound."""
     counts = Counter(get_storage().playing.now().values())
     game = max(listed_games() or abort(404), key=lambda each: counts[each.id])
     return {"game": game, "playing": counts[game.id]}
@@ -117,7 +117,7 @@ def suggest_game() -> dict:
 @welcome.post("/welcome/picture")
 @form_view(find_visitor, functools.partial(step_page, "picture"))
 def choose_picture(player: User, leads_to: str) -> Response:
-    """Make the upload `picture` the player's picture; without one it stays as it is."""
+    """Make the upload `picture` the player's picture; without an upload the picture stays."""
     try:
         accounts.save_picture(authority_of(player), player.id, read_images(player, "picture"))
     except FormRefused as error:
@@ -129,7 +129,7 @@ def choose_picture(player: User, leads_to: str) -> Response:
 @welcome.post("/welcome/flair")
 @form_view(find_visitor, functools.partial(step_page, "flair"))
 def wear_flair(player: User, leads_to: str) -> Response:
-    """Wear the flair `equippedFlair`; without one the player's stays as it is."""
+    """Wear the flair `equippedFlair`; without this field the player's flair stays."""
     flair = request.form.get("equippedFlair", player.equipped_flair)
     if flair not in player.flairs:
         raise FormRefused({"equippedFlair": "You do not have this flair. Choose another one."})

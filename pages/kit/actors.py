@@ -11,7 +11,7 @@ from model.records import MODERATOR, User
 
 
 def require_moderator() -> User:
-    """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
+    """Return the signed-in moderator or administrator; a guest signs in first. Raises Forbidden."""
     player = require_player()
     if player.mod_level < MODERATOR:
         abort(403, "Only moderators can do this.")
@@ -19,7 +19,7 @@ def require_moderator() -> User:
 
 
 def require_administrator() -> User:
-    """Return the signed-in player, an administrator. Raises Forbidden."""
+    """Return the signed-in administrator; a guest signs in first. Raises Forbidden."""
     player = require_player()
     if not may_administer(player):
         abort(403, "Only administrators can do this.")
@@ -27,5 +27,5 @@ def require_administrator() -> User:
 
 
 def authority_of(player: User) -> Authority:
-    """Return what a player may do, from the address of this request."""
+    """Return the Authority of a player, with which acts check rights and log this address."""
     return Authority(get_storage(), Actor(player.id, client_address(request.remote_addr)))

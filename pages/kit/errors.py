@@ -37,7 +37,7 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
 
 
 def find_intended_page(error: HTTPException) -> Response | None:
-    """Return a redirect to the address without what stood behind a pasted link, or None."""
+    """For a 404, return a redirect to the address without what stood behind a link, else None."""
     path = request.path.rstrip(BEHIND_ADDRESS)
     is_other = path != request.path and path[-1:] != "/" and not request.query_string
     if error.code != 404 or request.method != "GET" or not is_other or not is_page():
@@ -50,9 +50,9 @@ def handle_storage_error(error: StorageError) -> Response | JsonResponse:
 
 
 def render_error_page(error: HTTPException, **more: str | list[str]) -> Response:
-    """Return the error as a page.
+    """Return the error as a page, with its status and headers.
 
-    It may also show `received_uri` and `registered_uris`, or link to `client_address`, which is on
+    The page may also show `received_uri` and `registered_uris`, or link to `client_address`, on
     `client_host`.
     """
     usual = ERROR_PAGES.get(error.code, (error.name, error.description))
@@ -66,7 +66,7 @@ def render_error_page(error: HTTPException, **more: str | list[str]) -> Response
 
 
 def shown_player(error: HTTPException) -> User | None:
-    """Return the signed-in player, None if that is unknown or reading the record may fail again.
+    """Return the player for an error page; None for a guest, or if reading the record may fail.
 
     Also None for what is no page, such as a picture that is gone: any site may load that.
     """
@@ -102,7 +102,7 @@ ERROR_PAGES = {  # status or error: title, and the text if it has no description
 
 
 def show_bad_request(error: Exception, client: Client, address: str) -> Response:
-    """Return a page with the error and a link that takes it to the client.
+    """Return a page with the error, and a link to `address`, which takes the error to the client.
 
     RFC 9700 4.11.2: without consent to the client nobody is redirected to it, or a malformed
     request would be an open redirector to any site that a member registered.

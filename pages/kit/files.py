@@ -29,7 +29,7 @@ files = Blueprint("files", __name__)
 
 @files.get(f"/pfp/<any({', '.join(PICTURE_SIZES)}):size>/<file_name>")
 def picture(size: str, file_name: str) -> Response:
-    """Return a profile picture. In production nginx serves the folder, with these headers."""
+    """Return a profile picture. In production nginx serves the folder, with the same headers."""
     if not PICTURE_FILE.fullmatch(file_name):
         abort(404)
     content, modified = read_picture(size, file_name)
@@ -64,7 +64,7 @@ def picture_address(user: User, size: str) -> str:
 
 @files.get(f"/covers/<any({', '.join(COVER_SIZES)}):size>/<name>.webp")
 def cover(size: str, name: str) -> Response:
-    """Return the cover of an app: the uploaded one of now by its id, or the generated one."""
+    """Return an app's cover: the upload by its current id, the generated one by the app's id."""
     store = get_storage()
     client = store.clients.read(name.partition("-")[0])
     if name == client.id:  # which may have an uploaded cover as well
@@ -92,7 +92,7 @@ def cover_address(client: Client, size: str) -> str:
 
 @files.get("/users/<user_id>/picture")
 def current_picture(user_id: str) -> Response:
-    """Return a player's picture of now: this address stays, so that programs can keep it."""
+    """Return a player's current picture, at an address that stays, so that programs can keep it."""
     if not USER_ID.fullmatch(user_id):
         abort(404)
     user = get_storage().users.read(int(user_id))

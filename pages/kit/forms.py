@@ -106,6 +106,7 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     """Translate the errors of forms to FormRefused, which a view raises to show the form again.
 
     The problem is shown at the field that an InvalidField names, otherwise at `field`.
+    SaveUnconfirmed and other errors pass.
     """
     try:
         yield
@@ -137,7 +138,7 @@ def minutes_until(error: TooManyAttempts) -> str:
 
 
 def describe_own_suspension(suspension: Suspension) -> Markup:
-    """Return what a suspended player reads, whose password or sign-in link is right."""
+    """Return what a suspended player reads who has just given the right password or link."""
     until, reason = suspension.until, suspension.reason
     address = link_to(contact_of(read_look(get_storage())))
     end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
@@ -148,7 +149,7 @@ def describe_own_suspension(suspension: Suspension) -> Markup:
 
 
 def refuse_problems(**problems: str | None) -> None:
-    """Raise FormRefused if a field has a problem, which is a whole sentence."""
+    """Raise FormRefused if a field has a problem: a whole sentence; None and "" are none."""
     found = {field: problem for field, problem in problems.items() if problem}
     if found:
         raise FormRefused(found)
@@ -164,7 +165,7 @@ def require_cookie() -> None:
 def require_own_password(player: User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the player's password.
 
-    A recovery code will do, and is used up.
+    A recovery code will do, and is used up. A wrong password counts, and too many are refused.
     """
     password = request.form.get(field, "")
     is_code = is_recovery_code(get_storage(), player.id, password)
@@ -197,8 +198,8 @@ def require_unused_email(email: str, player_id: int) -> None:
 def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit]:
     """Return the limits on asking whether an email address has an account.
 
-    They are those of the address of this request, and of the player who is signed in. The response
-    tells who has an account, so each question counts, whatever the answer.
+    The limits are of the address of this request, and of the signed-in player, None for a guest. A
+    response tells who has an account, so each question counts, whatever the answer.
     """
     address, most = request.remote_addr, EMAIL_QUESTIONS
     limits = limits_of_address(address, "email question from", most, window=DAY)
@@ -233,5 +234,5 @@ def redirect_with_notice(message: str, address: str) -> Response:
 
 
 def pop_notice() -> str | None:
-    """Return the message of `redirect_with_notice`, the first time only."""
+    """Return the message of `redirect_with_notice`, None if there is none or it was shown."""
     return session.pop("notice", None)

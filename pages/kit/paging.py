@@ -17,7 +17,7 @@ class Page(NamedTuple):
 
 
 def place_in(kind: Kind, parameter: str) -> int | str | None:
-    """Return the id in a query parameter at which a page starts; other text counts as none."""
+    """Return the id in a query parameter, None if that is missing or no id of this kind."""
     return kind.parse_id(request.args.get(parameter, ""))
 
 
@@ -27,7 +27,7 @@ def page_beside(
     before: int | str | None = None,
     after: int | str | None = None,
 ) -> Page:
-    """Return the page of up to `size` records before an id, else of those after one.
+    """Return the page of up to `size` records `before` an id, else `after` one, else the first.
 
     `read` is called with the id or None, a number of records, and True to go down from the id.
     """

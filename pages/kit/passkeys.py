@@ -61,7 +61,10 @@ def passkey_card(player: User, codes: list[str] | None = None) -> dict | None:
 
 
 def message(*found: object) -> tuple[dict, dict]:
-    """Return the first problem of a form as JSON: `{"message": <a sentence>}`."""
+    """Return the first problem of a form as JSON, `{"message": <a sentence>}`, and headers.
+
+    This is a `show` of `form_view`: the last argument has the problems by field.
+    """
     [problem, *_] = found[-1].values()
     text = problem.striptags() if isinstance(problem, Markup) else problem
     return {"message": text}, NO_STORE
@@ -71,7 +74,7 @@ def issue_challenge(purpose: str, handle: str = "") -> str:
     """Return a challenge that is good once, in this session, for CEREMONY_TIME seconds.
 
     `handle` names the player: to add a passkey the user handle, to confirm with one the id.
-    It stands in the signed cookie, which ends with the session. A later one replaces it.
+    The challenge stands in the signed cookie of the session. A later challenge replaces it.
     """
     challenge = new_bytes()
     session["challenge"] = [purpose, challenge, now_ms(), handle]
@@ -79,9 +82,10 @@ def issue_challenge(purpose: str, handle: str = "") -> str:
 
 
 def use_challenge(purpose: str) -> tuple[str, str]:
-    """Use up the challenge of this session for a purpose; return it with its handle.
+    """Use up the challenge of this session for a purpose; return the challenge and its handle.
 
-    An old cookie still has it, so that the use is counted, for all workers. Raises FormRefused.
+    An old cookie still has it, so the use is counted, for all workers. Raises FormRefused for a
+    challenge that is missing, of another purpose, too old or used.
     """
     problem = TRY_AGAIN if session else forms.NO_COOKIES
     issued_for, challenge, since, handle = session.pop("challenge", ("", "", 0, ""))
@@ -98,9 +102,9 @@ def use_challenge(purpose: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def counting_refusals() -> Iterator[None]:
-    """Count what a block refuses against the limits of the address, as wrong passwords are.
+    """Count a passkey that the block refuses against the limits of the address of this request.
 
-    Raises TooManyAttempts, and FormRefused with the status of the refusal.
+    Raises TooManyAttempts, and FormRefused: 404 for an unknown passkey, 400 for one refused.
     """
     store, most = get_storage(), ATTEMPTS_PER_ADDRESS
     limits = limits_of_address(request.remote_addr, "passkey from", most)

@@ -26,16 +26,16 @@ OF_THE_PAGE = ("stamp", "username", "password")  # fields that the page of a pro
 
 
 class ProofMissing(Exception):
-    """The page of a proof has to be shown, with what `refusal` says of its form."""
+    """The page of a proof has to be shown, with the problems and the status of `refusal`."""
 
     def __init__(self, refusal: FormRefused) -> None:
         self.refusal = refusal
 
 
 def is_proven(player: User) -> bool:
-    """Return True if the player gave the password in the last minutes, here or to sign in.
+    """Return True if the player signed in or gave a proof within the last PROOF_AGE seconds.
 
-    A passkey counts like a password.
+    A proof is the password, a recovery code or a passkey, in this session.
     """
     session_id, proven = session.get("proven", ("", 0))
     latest = max(session_start(player), proven if session_id == session["id"] else 0)
@@ -51,7 +51,10 @@ def note_proof() -> None:
 
 
 def require_proof(player: User, field: str = "password") -> None:
-    """Raise FormRefused unless it is proven, or this field of the form has the password."""
+    """Raise FormRefused unless `is_proven`, or this field of the form has the password.
+
+    A field that was sent is checked in any case: a wrong password is refused in spite of a proof.
+    """
     if not is_proven(player) or (field in request.form and has_typed(player, field)):
         require_confirmation(player, field)
         note_proof()
@@ -60,7 +63,7 @@ def require_proof(player: User, field: str = "password") -> None:
 def require_confirmation(player: User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the password, or a recovery code.
 
-    A player without a password has to have proven it in the last minutes, by a passkey.
+    A player without a password needs a proof of the last minutes instead, by a passkey.
     """
     if has_typed(player, field):
         require_own_password(player, field)
@@ -75,7 +78,7 @@ def has_typed(player: User, field: str) -> bool:
 
 
 def confirmation_of(player: User) -> dict[str, bool]:
-    """Return how a form asks who presses: by the password, or by a passkey, unless it is proven."""
+    """Return how a form asks who presses: by the password, a passkey, or not at all if proven."""
     has_password, proven = bool(player.password_hash), is_proven(player)
     can_confirm = own_rp_id() is not None and not has_password and not proven
     return {"has_password": has_password, "proven": proven, "confirms": can_confirm}
@@ -98,7 +101,8 @@ def with_proof(change: Callable) -> Callable:
 def ask_proof(player: User) -> None:
     """Raise ProofMissing, whose page asks, unless the player proved lately who presses.
 
-    If that page was sent, its password is checked and remembered; a wrong one raises it, too.
+    If that page was sent, its password is checked; a right one is remembered as a proof, and a
+    wrong one raises ProofMissing, too.
     """
     try:
         if "password" not in request.form and not is_proven(player):
@@ -109,7 +113,7 @@ def ask_proof(player: User) -> None:
 
 
 def show_proof_page(missing: ProofMissing) -> Response:
-    """Return the page of a proof. Its form has all fields of this one, and asks for files anew."""
+    """Return the page of a proof: its form has all fields of this form, and asks for files anew."""
     player, refusal, rp_id = require_player(), missing.refusal, own_rp_id()
     fields = [each for each in request.form.items(multi=True) if each[0] not in OF_THE_PAGE]
     has_passkey = rp_id is not None and bool(passkeys_of(get_storage(), player.id, rp_id))

@@ -80,7 +80,7 @@ def load_templates(app: Flask) -> None:
 def render_page(
     template: str, player: User | None, preview: Preview | None = None, **values
 ) -> str:
-    """Return a page for the signed-in player, or None; its navigation depends on the player.
+    """Return a page for the signed-in player, None for a guest, on whom its navigation depends.
 
     The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
@@ -115,14 +115,14 @@ def link_to(contact: str) -> str:
 
 
 def waiting_reports(player: User) -> int | None:
-    """Return how many reports wait for a moderator; None while that cannot be known."""
+    """Return how many reports and games wait for a moderator; None while storage fails."""
     with contextlib.suppress(StorageError):
         return count_waiting(get_storage(), player)
     return None
 
 
 def unread_notices(player: User) -> list[str]:
-    """Return what happened to the player's things, and the new name, each once in a session."""
+    """Return what this session has not shown yet: what the sign-in left, and new notices."""
     newest = session.get("told", 0)
     oldest = now_ms() - NOTICE_DAYS * DAY * 1000
     unread = [each for each in player.notices if each.since > max(newest, oldest)]
@@ -135,7 +135,7 @@ def unread_notices(player: User) -> list[str]:
 def render_consent_page(
     template: str, player: User, client: Client, scope: list[str], problem: str | None, **values
 ) -> str:
-    """Return a page that asks the player to allow a client these scopes, with a problem or None."""
+    """Return a page that asks the player to allow a client these scopes, and shows a `problem`."""
     return render_page(
         template,
         player,
@@ -154,8 +154,8 @@ def render_guest_page(
 ) -> tuple[str, dict[str, str]]:
     """Return a page whose form signs in and leads to an address of this server, and its headers.
 
-    If that is an authorization request, the page gets `client_name`, and the form may lead to the
-    client. `connects` is as in `security_policy`.
+    If `leads_to` is an authorization request, the page gets `client_name`, and the form may lead to
+    the client. A page that `connects` has a script that sends requests to this server.
     """
     client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
     client_name = client and client.name

@@ -12,7 +12,7 @@ unsent = Blueprint("unsent", __name__)
 
 @unsent.get(kept.ADDRESS)
 def show_unsent() -> Response | str:
-    """Show what the player typed, with the form that sends it again."""
+    """Show what the player typed, with a form that sends it again; without it lead to /account."""
     player = require_player()
     form = kept.pop_form(player.id)
     if form is None:

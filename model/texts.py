@@ -26,7 +26,10 @@ def has_controls(text: str, allowed: str = "") -> bool:
 
 
 def find_hidden(text: str, allowed: str = "") -> str | None:
-    """Return a character that programs obey, else one that shows nothing, else None."""
+    """Return a control character that is not in `allowed`, else one that shows nothing, else None.
+
+    Invisible characters that a word or an emoji needs are not returned.
+    """
     found = [match[0] for match in CONTROL.finditer(text) if match[0] not in allowed]
     found += [match[0] for match in HIDDEN.finditer(text) if not match[1]]
     return next(iter(found), None)

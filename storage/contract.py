@@ -343,10 +343,10 @@ class Storage(ABC):
 
     @abstractmethod
     def lead(self, task: str) -> int | None:
-        """Return None while another process does a task that repeats.
+        """Try to become the process that does a repeating task; ask again before each round.
 
-        Otherwise the number of milliseconds for which this one must claim each record of it: 0 if
-        no other process does the task until this one ends.
+        Return None if another process does it, and 0 if no other one will until this one ends. Else
+        others may do it, too: claim each record for this number of milliseconds before the work.
         """
 
     @abstractmethod

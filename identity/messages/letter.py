@@ -29,7 +29,10 @@ def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:
 
 
 def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
-    """Return the letter for a new password; `text` is the link's secret, `url` the site's."""
+    """Return the letter for a new password: a link, and a code for other browsers beside it.
+
+    `url` is the site's, `text` the secret of the link.
+    """
     return Letter(
         f"Set a new password for {site}",
         [f"Somebody asked for a new password for your account at {site}."],

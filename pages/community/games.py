@@ -208,7 +208,8 @@ def show_game(client_id: str) -> str:
 def change_listed(player: User, client_id: str) -> Response:
     """Put the game on the home page if `listed` is "yes", or take it off if it is "no".
 
-    The game is listed only at the `game_url` that the moderator has seen.
+    The game is listed only at the `game_url` that the moderator has seen. `stamped`: a press in the
+    first second of the page does not count.
     """
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):

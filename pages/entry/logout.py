@@ -70,7 +70,9 @@ def read_claims(hint: str) -> dict | None:
 
 
 def read_logout_request(parameters: MultiDict, claims: dict | None) -> LogoutRequest:
-    """Return the request, of the client of the ID token hint if there is one. Raises BadRequest.
+    """Return the request; `claims` are those of the ID token hint, None without one.
+
+    Without a client in it the client is the only one with this URI, or None. Raises BadRequest.
 
     A URI that the client did not register is not used, and signing out works: the player may be
     at a computer that others use.

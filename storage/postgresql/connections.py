@@ -88,7 +88,10 @@ class Link(psycopg.Connection):
 
     @classmethod
     def open(cls, conninfo: dict, pool: list["Link"]) -> "Link":
-        """Return a connection to a database that has the tables. Raises psycopg.Error."""
+        """Connect, make the tables of a new installation, and return the connection.
+
+        It goes back to `pool` later. Raises psycopg.Error, BadInstallation.
+        """
         link = cls.connect(**conninfo, autocommit=True)
         try:
             link.pool = pool
@@ -255,7 +258,10 @@ class Database:
 
     @contextlib.contextmanager
     def advisory_lock(self, number: int) -> Iterator[None]:
-        """Hold an advisory lock for the transactions of the block."""
+        """Hold an advisory lock for the block, which may begin transactions in this thread.
+
+        Raises RuntimeError within a transaction.
+        """
         if self.in_transaction:
             raise RuntimeError(NESTED)
         with self._keep("SELECT pg_advisory_lock(%s)", [number]) as link:

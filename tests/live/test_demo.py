@@ -45,7 +45,14 @@ def check_end(demo: Demo, status: int = 0, errors: str = "") -> None:
     assert list(demo.temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize(
+    "end",
+    [
+        signal.SIGTERM,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP)),
+    ],
+    ids=str,
+)
 def test_signal_stops_all_processes_and_removes_all_files(demo, end: signal.Signals):
     started = demo(host="localhost")
     started.start()

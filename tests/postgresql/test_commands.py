@@ -57,6 +57,7 @@ def test_commands_name_a_database_without_its_password(installation):
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_worker_booted_without_its_database_recovers(tmp_path):
     with running_cluster(None) as cluster:
         installation = Installation(tmp_path)

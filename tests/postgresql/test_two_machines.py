@@ -218,6 +218,7 @@ def test_racing_demotions_keep_an_administrator(servers, store):
     assert len(store.users.administrators()) == 1
 
 
+@pytest.mark.slow  # tests/test_mail.py lets threads race for each letter on each backend
 def test_two_machines_send_each_letter_once(url, store):
     mail_server = MailServer()
     config = {"SMTP_URL": mail_server.url(), "MAIL_FROM": "site@games.example"}

@@ -255,7 +255,7 @@ def show_signed_in(client_id: str) -> str:
     game, player = require_game(client_id), signed_in_player()
     if player is None:
         abort(redirect_to_sign_in(request.path))
-    return render_page("grant/signed_in.html", player, beside=game)
+    return render_page("community/signed_in.html", player, beside=game)
 
 
 def find_game_beside(leads_to: str) -> Client | None:

@@ -56,7 +56,7 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
     found = get_storage().invites.find_unused(invite)
     refusal = refusal_of_sign_up(invite, first=False) or (None if found else UNKNOWN_INVITE)
     return render_page(
-        "admin/invitation.html",
+        "entry/invitation.html",
         player,
         refusal=refusal,
         until=found and format_time(found.ends, DATE_AND_TIME),

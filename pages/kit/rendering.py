@@ -38,7 +38,7 @@ def lists_profiles() -> bool:
 
 NOTICE_DAYS = 30  # then no new session shows it
 # Templates that show a game, or close at once.
-WITHOUT_NOTICES = ("grant/play.html", "grant/signed_in.html", "grant/web_message.html")
+WITHOUT_NOTICES = ("grant/play.html", "community/signed_in.html", "grant/web_message.html")
 
 
 # Of the images of previews, by their folder: width and height in pixels.

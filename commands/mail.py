@@ -30,11 +30,9 @@ def mail_test(address: str) -> None:
     config = read_settings()
     if not config["SMTP_URL"]:
         raise SettingError("SMTP_URL", "is not set: smtp://user:password@host:port")
+    # With Jinja, which no other command here needs.
     from identity.messages.letter import Letter
-    from identity.messages.mail import (  # Flask, which no other command here needs
-        compose,
-        new_mailer,
-    )
+    from identity.messages.mail import compose, new_mailer
     from identity.messages.outbox import NotSent
 
     site, url = config["SITE_NAME"], config["BASE_URL"]

@@ -184,9 +184,8 @@ def make_metrics_folder() -> str:
 
 def offer_first_account(store: Storage, base_url: str) -> None:
     """Print how to create the first account, an administrator's."""
-    from identity.access.links import (
-        issue_first_account_link,  # Flask, which other starts do not need
-    )
+    # Imports Flask, which other starts do not need.
+    from identity.access.links import issue_first_account_link
 
     click.echo("Nobody has an account yet. Create the first one, the administrator's, here:")
     click.echo(f"  {issue_first_account_link(store, base_url)}")

@@ -96,7 +96,7 @@ class Message:
 class State:
     """How the last run of something ended, or when it last happened."""
 
-    id: str  # "backup", "unconfirmed" (identity.messages.mail) or "address" (identity.http.proxies)
+    id: str  # "backup", "unconfirmed" (see mail_channel.py) or "address" (see proxies.py)
     time: int  # of the last success or event; 0: none
     problem: str = ""  # of a later failure, or what was received
     times: list[int] = field(default_factory=list)  # of the last events

@@ -711,7 +711,7 @@ def test_rp_id_is_the_domain_of_a_secure_base_url():
 
 @pytest.mark.parametrize("why", ["an IP address", "no package"])
 def test_without_passkeys_pages_and_addresses_have_nothing_of_them(make_app, monkeypatch, why):
-    monkeypatch.setattr(hosts, "has_library", lambda: why != "no package")
+    monkeypatch.setattr(hosts, "has_passkey_library", lambda: why != "no package")
     base_url = {"an IP address": "http://127.0.0.1", "no package": "http://localhost"}[why]
     app = make_app(BASE_URL=base_url)
     app.extensions["storage"].users.register("Ada", "", hash_password(PASSWORD))

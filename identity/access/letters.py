@@ -1,4 +1,4 @@
-"""The letters that players get, and when; `identity.messages.mail` composes and sends them.
+"""The letters that players get, and when; `mail_channel` sends them.
 
 A letter names nobody: whoever signs up with the address of another person chooses the name.
 """

@@ -2,8 +2,8 @@
 
 The standard is W3C Web Authentication Level 3; numbers in comments are its sections. The package
 fido2 verifies what an authenticator signed. It is imported at the first use, which takes 150 ms and
-10 MiB; without it, or at a base URL that can have none, no passkeys are offered. `PasskeyActs` is
-as `identity.acts.accounts`.
+10 MiB; without it, or at a base URL that can have none, no passkeys are offered.
+`identity.acts.passkeys` has the acts on them.
 """
 
 import base64
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+from identity.http.signing import encode_base64
 from model.kinds import PASSKEYS
 from model.records import Passkey, User, now_ms
 from storage import Storage
@@ -94,7 +95,7 @@ def new_bytes() -> str:
 
 
 def encode_base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+    return encode_base64(content).decode()
 
 
 def decode_base64url(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What leaves the house: letters, and messages to the community's chat.
+"""Outgoing messages: letters to players, and messages to the community's chat.
 
 Begin with `outbox`: a message is stored, then a thread of some process sends it, tries again after
 a failure, and gives up after the `delays` of its channel. `mail` composes a letter (`letter` has

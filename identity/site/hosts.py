@@ -1,5 +1,6 @@
 """Which hosts only this machine reaches, which are public, and which can have passkeys."""
 
+import contextlib
 import functools
 import ipaddress
 import re
@@ -13,25 +14,27 @@ PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|h
 
 def is_loopback(host: str) -> bool:
     """Return True for a host that only this machine reaches."""
-    return host == "localhost" or host.endswith(".localhost") or _is_address(host, "is_loopback")
+    address = find_address(host)
+    return address.is_loopback if address else host.endswith(".localhost") or host == "localhost"
 
 
 def is_public_host(host: str) -> bool:
     """Return True for a host that may be reached from the internet."""
-    address = re.fullmatch(r"\[.*\]|[0-9.]+", host)
-    return _is_address(host, "is_global") if address else not PRIVATE_NAME.fullmatch(host)
+    if not re.fullmatch(r"\[.*\]|[0-9.]+", host):
+        return not PRIVATE_NAME.fullmatch(host)
+    address = find_address(host)
+    return address is not None and address.is_global
 
 
-def _is_address(host: str, kind: str) -> bool:
-    """Return True for an IP address whose property `kind` in `ipaddress` is true."""
-    try:
-        return getattr(ipaddress.ip_address(host.strip("[]")), kind)
-    except ValueError:
-        return False
+def find_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is, None for a name; an IPv6 address is in brackets."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]"))
+    return None
 
 
 @functools.cache
-def has_library() -> bool:
+def has_passkey_library() -> bool:
     """Return True if the package of the extra `passkeys` is installed."""
     return find_spec("fido2") is not None
 
@@ -42,10 +45,6 @@ def find_rp_id(base_url: str) -> str | None:
     It is a domain reached by https, or `localhost` (W3C Web Authentication 5.1.2, 13.4.9).
     """
     host = host_of(base_url)
-    if not has_library() or not (base_url.startswith("https:") or host == "localhost"):
+    if not has_passkey_library() or not (base_url.startswith("https:") or host == "localhost"):
         return None
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return host
-    return None
+    return None if find_address(host) else host

@@ -26,9 +26,11 @@ def pages() -> dict[str, BeautifulSoup]:
 
 
 def test_every_page_for_developers_is_served(anyone):
-    folders = {name: {*Path(ROOT, "docs", name).glob("*.md")} for name in ("engines", "apps")}
+    folders = {
+        name: {*Path(ROOT, "docs", name).glob("*.md")} for name in ("games", "engines", "apps")
+    }
     files = {path for found in folders.values() for path in found}
-    files |= {Path(ROOT, "docs", name) for name in ("games.md", "grant.md")}
+    files |= {Path(ROOT, "docs/grant.md")}
     assert {Path(ROOT, path) for path in find_pages().values()} == files
     assert len(find_pages()) == len(files) > 30  # no two have one name
     linked = set()
@@ -63,7 +65,7 @@ def test_page_has_the_address_of_this_site(pages, make_app):
         assert "SITE/" not in prose, name
     assert f'from "{SITE}/static/v1/identity.js"' in pages["javascript"].text
     assert f'const SITE = "{SITE}"' in pages["godot"].text
-    assert f"POST {SITE}/api/oauth/token" in pages["games"].text
+    assert f"POST {SITE}/api/oauth/token" in pages["sites"].text
     assert "$SITE/api/oauth/token" in pages["grant"].text
     for base_url in (SITE, "https://other.test"):
         client = make_app(BASE_URL=base_url).test_client()

@@ -1,4 +1,4 @@
-"""The table of docs/administrator.md says who can do what: each level tries each act."""
+"""The table of docs/everyday.md says who can do what: each level tries each act."""
 
 import itertools
 import re
@@ -24,7 +24,7 @@ from model.site_records import Note, Webhook
 from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
 
-PAGE = Path(__file__).parent.parent / "docs" / "administrator.md"
+PAGE = Path(__file__).parent.parent / "docs" / "everyday.md"
 USER, OUT, APP = "/users/<user_id>", "/users/<out_id>", "/developer/<client_id>"
 CHAT, LISTED = "/admin/chat", "/play/<client_id>/listed"
 INVITATIONS = "/admin/invitations"
@@ -129,9 +129,9 @@ FOR_EVERYBODY = {f"{USER}/report", "/play/<client_id>/authorize"}
 
 def rows_of_the_table() -> dict[str, list[str]]:
     """Return what players, moderators and administrators may do, and if it needs a proof."""
-    section = PAGE.read_text("utf-8").partition("### What moderators can do")[2]
+    section = PAGE.read_text("utf-8").partition("## What moderators can do")[2]
     rows = re.findall(
-        r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", section.partition("\n### ")[0], re.MULTILINE
+        r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE
     )
     return {what: ["no", *levels] for what, *levels in rows[1:]}
 

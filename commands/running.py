@@ -205,6 +205,15 @@ def settings(bind: tuple[str, int], server: str) -> None:
     """Print each setting, its origin, and what looks wrong with the fix.
 
     Give the --bind and --server that you give `serve`: they are compared with the settings.
+
+    Settings are environment variables. These five matter first; docs/settings.md has all:
+
+    \b
+    IDENTITY_BASE_URL   where people reach the server, such as https://id.example.org
+    IDENTITY_SITE_NAME  what the pages call this site
+    IDENTITY_SIGN_UP    who may create an account: open, invite or closed
+    IDENTITY_SMTP_URL   the mail server, for lost passwords
+    IDENTITY_DATA_DIR   the folder of the records
     """
     values = settings_at(*bind)
     for name, setting in SETTINGS.items():

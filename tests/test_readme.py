@@ -53,11 +53,21 @@ def test_readme_is_short():
     assert len(README.split()) < 1300
 
 
-def test_every_setting_is_on_its_page_and_those_of_other_pages_exist():
-    named = re.findall(r"^\| `IDENTITY_(\w+)` \|", SETTINGS_PAGE, re.MULTILINE)
-    assert sorted(named) == sorted(SETTINGS)
+def test_every_setting_is_on_its_page_with_its_default_and_those_of_other_pages_exist():
+    rows = re.findall(r"^\| `IDENTITY_(\w+)` \| (.*?) \|", SETTINGS_PAGE, re.MULTILINE)
+    defaults = {name: each.default.removeprefix(f"{ROOT}/") for name, each in SETTINGS.items()}
+    shown = {name: f"`{default}`" if default else "none" for name, default in defaults.items()}
+    assert sorted(rows) == sorted((shown | {"PROXIES": "1 with https, else 0"}).items())
     for page in PAGES:
         assert set(re.findall(r"\bIDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
+
+
+def test_help_and_readme_name_the_same_first_settings():
+    named = re.findall(r"^[|-] `IDENTITY_(\w+)`", README, re.MULTILINE)
+    lines = re.findall(
+        r"^ *IDENTITY_(\w+) +\w", identity_server_command.commands["settings"].help, re.M
+    )
+    assert len(named) == 5 and named == lines
 
 
 def test_map_of_contributing_has_each_package():

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from identity.site.formatting import pluralize
-from identity.site.hosts import find_rp_id, has_passkey_library, is_loopback, is_public_host
+from identity.site.hosts import find_rp_id, is_loopback, is_public_host
 from identity.site.settings import host_of
 from model.client_rules import may_get_email
 from model.kinds import PASSKEYS
@@ -46,8 +46,8 @@ def check_installation(values: dict) -> list[Advice]:
 
 
 def passkey_note(base_url: str) -> str | None:
-    """Return which base URL could have passkeys; None if this one can, or fido2 is missing."""
-    if not has_passkey_library() or find_rp_id(base_url):
+    """Return which base URL could have passkeys; None if this one can."""
+    if find_rp_id(base_url):
         return None
     if is_loopback(host_of(base_url)):
         port = base_url.removeprefix("http://127.0.0.1").removeprefix("http://[::1]")

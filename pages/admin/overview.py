@@ -9,9 +9,10 @@ from werkzeug.wrappers import Response
 from identity.acts.reports import shown_to
 from identity.acts.rights import may_administer
 from identity.http.context import get_storage, mail_is_on
-from identity.http.proxies import check_proxies
+from identity.http.proxies import check_networks, check_proxies
 from identity.messages.outbox import CHAT, MAIL, count_messages
 from identity.site.advice import Advice, check_installation
+from identity.site.clock import check_clock
 from identity.site.formatting import format_age
 from identity.site.statistics import Numbers, read_numbers
 from model.kind import DAY_MS, day_of
@@ -122,5 +123,10 @@ def warning_of_backup(numbers: Numbers) -> str | None:
 
 def advice_of_site() -> list[Advice]:
     """Return the warnings of the command `settings`, except on --bind, passkey hosts and emails."""
-    found = check_proxies(get_storage(), current_app.config["PROXIES"])
-    return [*check_installation(current_app.config), *found]
+    store, config = get_storage(), current_app.config
+    return [
+        *check_installation(config),
+        *check_proxies(store, config["PROXIES"]),
+        *check_networks(store, config["BASE_URL"]),
+        *check_clock(store),
+    ]

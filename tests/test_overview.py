@@ -160,6 +160,39 @@ def test_page_says_what_stops_letters_behind_those_that_wait_for_their_turn(app,
     assert "no emails can be sent. 535 Wrong." in text_of(boss.get(PATH))
 
 
+# -- email ----------------------------------------------------------------------------------------
+
+
+def test_letter_goes_to_the_own_address_alone(app, store, boss, mail_server, monkeypatch):
+    """The page says what became of it."""
+
+    def press(**form: str) -> str:
+        answer = boss.post(f"{PATH}/mail/test", data=form)
+        return text_of(boss.get(PATH) if answer.status_code == 303 else answer)
+
+    assert "Nothing was sent: email is not set up." in press()
+    assert "Send a test letter" not in boss.get(PATH).text
+    url = mail_server.url()
+    app.config.update(SMTP_URL=url, MAIL_FROM="players@games.example")
+    assert "Send a test letter" in boss.get(PATH).text
+    assert "The mail server took a letter to boss@example.org." in press(to="eve@example.org")
+    assert mail_server.recipients == ["boss@example.org"]
+    mail_server.replies["boss@example.org"] = "550 No such user"
+    refused = "The letter was not sent. The server refused the letter: 550 No such user"
+    assert refused in press()
+    app.config["SMTP_URL"] = "smtp://localhost:1"
+    assert "The letter was not sent. The server cannot be reached" in press()
+    store.users.change_email(1, "")
+    assert "Your account has no email. Add one" in press()
+    store.users.change_email(1, "boss@example.org")
+    app.config["SMTP_URL"] = url
+    assert refused in press()
+    mail_server.pauses["EHLO"] = 1
+    monkeypatch.setattr("pages.admin.overview.TEST_TIMEOUT", 0.2)
+    assert "The server took longer than 0.2 seconds." in press()
+    assert "Too many tries." in press()  # five were counted
+
+
 # -- one network, and the clock -------------------------------------------------------------------
 
 

@@ -116,6 +116,9 @@ ACTS = {
         (f"{CHAT}/test", {}),
         (f"{CHAT}/given-up", {}, "chat"),
     ],
+    "send oneself a test letter": [
+        ("/admin/mail/test", {}),
+    ],
 }
 # Forms that are refused once another moderator was faster, and what the page says then.
 OUTDATED = {"/admin/reports/<report_id>": AnsweredBefore, f"{INVITATIONS}/revoke": EndedBefore}

@@ -20,7 +20,13 @@ from commands import open_installation
 from commands.address import kept_address
 from commands.printing import escape
 from identity.http.proxies import check_networks, check_proxies
-from identity.site.advice import check_emails, check_environment, check_passkey_hosts, passkey_note
+from identity.site.advice import (
+    check_emails,
+    check_environment,
+    check_passkey_hosts,
+    explain_loopback,
+    passkey_note,
+)
 from identity.site.clock import check_clock
 from identity.site.settings import ROOT, SETTINGS, read_settings
 from model.errors import StorageError
@@ -150,6 +156,8 @@ def serve(bind: tuple[str, int], workers: int, threads: int, server: str) -> Non
         click.echo(f"How to fix it: identity-server settings{option}", err=True)
     if is_new:
         offer_first_account(store, values["BASE_URL"])
+    for sentence in explain_loopback(values["BASE_URL"]):
+        click.echo(sentence)
     store.close()
     try:  # until the server ends
         click.get_current_context().with_resource(kept_address(values))

@@ -20,13 +20,14 @@ from identity.http.proxies import (
 )
 from identity.messages.outbox import MAIL, new_message
 from identity.site import statistics
+from identity.site.advice import explain_loopback
 from identity.site.clock import check_clock, note_clock
 from identity.site.formatting import format_age
 from identity.site.statistics import Numbers, count_numbers, note_backup, read_numbers
 from model.errors import StorageFailed
 from model.kind import DAY_MS
 from model.kinds import OUTBOX, STATES
-from model.records import MODERATOR, Suspension, now_ms
+from model.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
 from model.site_records import State
 
 PATH = "/admin"
@@ -158,6 +159,67 @@ def test_page_says_what_stops_letters_behind_those_that_wait_for_their_turn(app,
     stopped = {"pauses": 1, "problem": "535 Wrong."}
     add(new_message(MAIL, "recovery", "x", to="a@b.example", good_until=good_until, **stopped))
     assert "no emails can be sent. 535 Wrong." in text_of(boss.get(PATH))
+
+
+# -- a new site -----------------------------------------------------------------------------------
+
+
+def test_pages_with_links_say_that_a_loopback_address_is_for_this_machine_alone(app, boss, enter):
+    """With the way from there to friends, for administrators."""
+    for path in (PATH, "/admin/invitations"):
+        app.config["BASE_URL"] = "http://127.0.0.1:8000"
+        [notice] = parse(boss.get(path)).select(".head .warning")
+        assert list(notice.stripped_strings) == [
+            *explain_loopback("http://127.0.0.1:8000"),
+            "How to do this",
+        ]
+        assert notice.a["href"] == "/admin/docs/administrator"
+        assert "IDENTITY_BASE_URL=https://id.example.org" in notice.text
+        app.config["BASE_URL"] = "http://localhost.example"
+        assert not parse(boss.get(path)).select(".head .warning")
+    app.config["BASE_URL"] = "http://localhost"
+    assert "Nobody else" not in enter("Warden", MODERATOR).get(PATH).text
+
+
+def steps(browser) -> dict[str, str | None]:
+    """Return the first steps on the page, by their words: where each leads, None if it is done."""
+    items = parse(browser.get(PATH)).select(".checklist li")
+    links = [each.a and each.a["href"] for each in items]
+    assert [bool(each.select(".unseen")) for each in items] == [each is None for each in links]
+    return dict(zip((each.text.split(": ")[-1].strip() for each in items), links, strict=True))
+
+
+def test_first_steps_are_ticked_by_what_is_so_and_go_when_all_are_done(app, store, boss, enter):
+    expected = {
+        "Name your site": "/admin/docs/settings",
+        "Let friends reach it": "/admin/docs/administrator",
+        "Set up email": "/admin/docs/mail",
+        "Back up every night": "/admin/docs/backups",
+        "Register your first game": "/developer",
+        "Invite your first player": "/admin/invitations",
+    }
+    assert steps(boss) == expected
+    for words, do in {
+        "Name your site": lambda: app.config.update(SITE_NAME="Ada's Games"),
+        "Register your first game": lambda: store.clients.register("Game", [], None),
+        "Invite your first player": lambda: store.invites.issue(7),
+        "Back up every night": lambda: note_backup(store),
+        "Set up email": lambda: app.config.update(SMTP_URL="smtp://localhost:1"),
+    }.items():
+        do()
+        expected[words] = None
+        assert steps(boss) == expected
+    assert steps(enter("Warden", MODERATOR)) == {}
+    app.config["BASE_URL"] = "http://games.example"
+    assert steps(boss) == {}
+
+
+def test_first_steps_are_hidden_for_all_administrators(boss, enter):
+    other = enter("Other", ADMINISTRATOR)
+    statistics.last_numbers.clear()
+    assert steps(other)["Invite your first player"] is None  # there are two players
+    assert boss.post(f"{PATH}/checklist/hide").location == PATH
+    assert steps(boss) == steps(other) == {}
 
 
 # -- email ----------------------------------------------------------------------------------------

@@ -116,7 +116,8 @@ ACTS = {
         (f"{CHAT}/test", {}),
         (f"{CHAT}/given-up", {}, "chat"),
     ],
-    "send oneself a test letter": [
+    "hide the first steps, send oneself a test letter": [
+        ("/admin/checklist/hide", {}),
         ("/admin/mail/test", {}),
     ],
 }

@@ -42,6 +42,23 @@ def check_installation(values: dict) -> list[Advice]:
     return [*find_advice(*folders, values["STORAGE"]), *check_access(values)]
 
 
+# -- a site for this machine alone ---------------------------------------------------------------
+
+
+def explain_loopback(base_url: str) -> list[str]:
+    """Return three sentences: who can open links to a loopback address, and how friends could.
+
+    [] for the base URL of a site that others may reach.
+    """
+    if not is_loopback(host_of(base_url)):
+        return []
+    return [
+        f"Nobody else can open links to {base_url}: they work on this machine alone.",
+        "To let friends in, give the server a name, like id.example.org, and https (nginx, Caddy).",
+        "Then set IDENTITY_BASE_URL=https://id.example.org, and restart the server.",
+    ]
+
+
 # -- passkeys -----------------------------------------------------------------------------------
 
 

@@ -10,16 +10,17 @@ from werkzeug.wrappers import Response
 from identity.acts.actors import HALF_AN_HOUR
 from identity.acts.reports import shown_to
 from identity.acts.rights import may_administer
-from identity.http.context import get_storage, mail_is_on
+from identity.http.context import base_url, get_storage, mail_is_on
 from identity.http.proxies import check_networks, check_proxies
 from identity.messages.outbox import CHAT, MAIL, NotSent, count_messages
-from identity.site.advice import Advice, check_installation
+from identity.site.advice import Advice, check_installation, explain_loopback
 from identity.site.clock import check_clock
 from identity.site.formatting import format_age
 from identity.site.statistics import Numbers, read_numbers
 from model.kind import DAY_MS, day_of
 from model.kinds import OUTBOX, REPORTS, given_up_of, waiting_queues
 from model.records import Client, User, now_ms
+from pages.admin.checklist import hide_steps, open_steps
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_administrator, require_moderator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice, refuse_problems
@@ -61,12 +62,21 @@ def overview_page(player: User, problems: dict[str, str]) -> Response | str:
         games=games[:OTHERS_SHOWN],
         more_games=len(games) > OTHERS_SHOWN,
         suspensions=ending_suspensions() if is_first else [],
+        only_here=explain_loopback(base_url()) if is_boss else [],
+        steps=open_steps(get_storage(), current_app.config, numbers) if numbers else [],
         numbers=describe_numbers(numbers) if numbers else None,
         problems=problems,
     )
 
 
 desk_form = form_view(lambda: (require_administrator(),), overview_page, stamped=True)
+
+
+@overview.post("/admin/checklist/hide")
+@desk_form
+def hide_checklist(player: User) -> Response:
+    hide_steps(get_storage())
+    return redirect_with_notice("First steps hidden.", "/admin")
 
 
 @overview.post("/admin/mail/test")

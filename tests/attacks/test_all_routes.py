@@ -423,6 +423,7 @@ STAMPED = {
     "/admin/chat/key": {"seen": "<chat_seen>"},
     "/admin/chat/remove": {"seen": "<chat_seen>"},
     "/admin/mail/test": {},
+    "/admin/checklist/hide": {},
     "/admin/invitations": {"days": "7", "uses": "1"},
     "/admin/invitations/revoke": {"id": "<invite_id>"},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},

@@ -1,6 +1,7 @@
 """The first page of moderators and administrators, and the numbers."""
 
 import functools
+import re
 import time
 
 import fixtures
@@ -251,7 +252,9 @@ def test_letter_goes_to_the_own_address_alone(app, store, boss, mail_server, mon
     assert refused in press()
     mail_server.pauses["EHLO"] = 1
     monkeypatch.setattr("pages.admin.overview.TEST_TIMEOUT", 0.2)
-    assert "The server took longer than 0.2 seconds." in press()
+    # By the time for the letter, or by that for each reply, which end together.
+    late = "The server (took longer than 0.2 seconds|ended the connection, or did not respond)"
+    assert re.search(late, press())
     assert "Too many tries." in press()  # five were counted
 
 

@@ -2,9 +2,9 @@
 
     python -m tests.make_release FOLDER    fills a new folder
 
-It gets an sdist, the wheel that is built from it, a bill of materials (CycloneDX) of the packages
-that come with the extra `all` and constraints.txt, constraints.txt itself, and SHA256SUMS. Every time is
-that of the commit, the modes and the order of files are fixed, and so is the version of setuptools.
+It gets an sdist, the wheel that is built from it, constraints.txt, a bill of materials (CycloneDX)
+of the packages that come by it with the extra `all`, and SHA256SUMS. Every time is that of the
+commit; the modes and the order of files are fixed, and so is the version of setuptools.
 """
 
 import hashlib

@@ -14,6 +14,7 @@ from test_command import Installation
 
 from commands import upgrade
 from identity.access.passwords import verify_password
+from model import kinds
 from model.errors import InviteSpent, NoSuchUser
 from model.records import ADMINISTRATOR, sha256
 from storage import Storage, open_storage
@@ -58,6 +59,9 @@ def check_records(store: Storage, facts: dict) -> None:
     assert [each.id for each in store.clients.of_owner(None)] == [facts["public"]]
     assert [line["act"] for line in store.audit.about({CLEO})] == ["user suspend"]
     assert store.handles.find_of(GONE) == facts.get("handle")  # 1.0.0 had none
+    for kind in kinds.KINDS:
+        if kind.name in facts.get("kinds", []):
+            assert len(store.records(kind).ids()) == 1, kind.name
     with pytest.raises(InviteSpent):
         store.users.register("New", "new@example.org", "", invite=facts["used_invite"])
 

@@ -104,7 +104,8 @@ def describe(upgrade: Upgrade | None, place: str) -> Iterator[str]:
     if upgrade.removed:
         yield f"It removes what this version does not need: {', '.join(upgrade.removed)}."
     if upgrade.keeps_way_back:
-        yield "The way back stays open: the older version can use what the start leaves."
+        yield "The way back stays open: the older version can use what the start leaves,"
+        yield "and of later saves all records that got no new field."
     else:
         yield "The way back closes: the older version then needs a backup from before the start."
 

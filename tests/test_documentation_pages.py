@@ -26,9 +26,11 @@ def pages() -> dict[str, BeautifulSoup]:
 
 
 def test_every_page_for_developers_is_served(anyone):
-    folders = {name: {*Path(ROOT, "docs", name).glob("*.md")} for name in ("engines", "apps")}
+    folders = {
+        name: {*Path(ROOT, "docs", name).glob("*.md")} for name in ("games", "engines", "apps")
+    }
     files = {path for found in folders.values() for path in found}
-    files |= {Path(ROOT, "docs", name) for name in ("games.md", "grant.md")}
+    files |= {Path(ROOT, "docs/grant.md")}
     assert {Path(ROOT, path) for path in find_pages().values()} == files
     assert len(find_pages()) == len(files) > 30  # no two have one name
     linked = set()
@@ -63,7 +65,7 @@ def test_page_has_the_address_of_this_site(pages, make_app):
         assert "SITE/" not in prose, name
     assert f'from "{SITE}/static/v1/identity.js"' in pages["javascript"].text
     assert f'const SITE = "{SITE}"' in pages["godot"].text
-    assert f"POST {SITE}/api/oauth/token" in pages["games"].text
+    assert f"POST {SITE}/api/oauth/token" in pages["sites"].text
     assert "$SITE/api/oauth/token" in pages["grant"].text
     for base_url in (SITE, "https://other.test"):
         client = make_app(BASE_URL=base_url).test_client()
@@ -163,9 +165,14 @@ PROGRAM = re.compile(r"^<!-- program: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILI
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINES.glob("*.md"))}
 
 
+GAME_SERVERS = ("servers.md", "dedicated.md")
+
+
 def test_program_is_short_and_has_both_values_to_set(subtests):
-    for page in PAGES.keys() - {"README.md", "servers.md"}:
-        assert "--public --redirect-uri " in PAGES[page]
+    for page in PAGES.keys() - {"README.md", *GAME_SERVERS}:
+        register = PAGES[page].partition("## Register\n")[2].partition("<!-- program: ")[0]
+        assert "`https://id.example.org/developer`" in register  # which members can open
+        assert "identity-server client add" not in PAGES[page]
         programs = PROGRAM.findall(PAGES[page])
         assert programs
         for name, text in programs:
@@ -173,18 +180,21 @@ def test_program_is_short_and_has_both_values_to_set(subtests):
                 lines = text.splitlines()
                 assert len(lines) <= 80
                 assert max(map(len, lines)) <= 100
-                assert ("/api/oauth/whois?client_id=" in text) == ("identity.js" not in text)
-                for value in ("https://id.example.org", "your client_id"):
-                    assert text.count(value) == 1
-                    assert f"| `{value}` |" in OVERVIEW
+                if name != "join.gd":  # it extends the script that signs in
+                    asks = "/api/tickets" if page == "joining.md" else "/api/oauth/whois?client_id="
+                    assert (asks in text) == ("identity.js" not in text)
+                    for value in ("https://id.example.org", "your client_id"):
+                        assert text.count(value) == 1
+                        assert f"| `{value}` |" in OVERVIEW
 
 
 def test_game_server_is_short_and_has_limits(subtests):
-    for name, text in PROGRAM.findall(PAGES["servers.md"]):
-        with subtests.test(name):
-            lines = [each for each in text.splitlines() if each]
-            # The mod is a client as well, and signs players in.
-            assert 40 <= len(lines) <= (85 if name == "init.lua" else 70)
-            assert max(map(len, lines)) <= 100
-            assert f"| [`{name}`](#" in PAGES["servers.md"]
-            assert "ANSWER_TIMEOUT" in text
+    for page in GAME_SERVERS:
+        for name, text in PROGRAM.findall(PAGES[page]):
+            with subtests.test(name):
+                lines = [each for each in text.splitlines() if each]
+                # The mod is a client as well, and signs players in.
+                assert 40 <= len(lines) <= (85 if name == "init.lua" else 70)
+                assert max(map(len, lines)) <= 100
+                assert f"| [`{name}`](#" in PAGES[page]
+                assert "ANSWER_TIMEOUT" in text

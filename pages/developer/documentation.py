@@ -47,7 +47,7 @@ def find_pages() -> dict[str, str]:
     """Return the paths of the pages, relative to RESOURCES, by their names in addresses."""
     found = sorted(Path(RESOURCES, "docs").glob("*/*.md"))
     paths = [path.relative_to(RESOURCES).as_posix() for path in found]
-    return {name_of(path): path for path in ["docs/games.md", "docs/grant.md", *paths]}
+    return {name_of(path): path for path in ["docs/grant.md", *paths]}
 
 
 def name_of(path: str) -> str:

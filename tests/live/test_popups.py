@@ -30,7 +30,7 @@ OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</butt
     source.close();
   });
 </script>"""
-GAMES = Path(ROOT, "docs/games.md").read_text(encoding="utf-8")
+GAMES = Path(ROOT, "docs/games/browser.md").read_text(encoding="utf-8")
 CLOSE = "Close this window"
 NO_OPENER = "This window was not opened by a page at"
 EXCHANGE = """async ([address, form, headers]) => {

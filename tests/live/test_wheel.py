@@ -21,8 +21,8 @@ from identity.site.settings import ROOT
 pytestmark = pytest.mark.wheel
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
-DOCUMENTATION = ("docs/games.md", "docs/grant.md")
-RESOURCES = ["docs/apps", "docs/engines", "examples", "static", "templates"]
+DOCUMENTATION = ("docs/grant.md",)
+RESOURCES = ["docs/apps", "docs/engines", "docs/games", "examples", "static", "templates"]
 FOLDERS = ["commands", "identity", "images", "model", "pages", "serving", "storage", *RESOURCES]
 PIP_TIMEOUT = 300  # seconds
 

@@ -34,6 +34,7 @@ ACTS = {
     "see at `/admin` what waits": [("/admin", None)],
     "see the numbers there": [("/admin", "Numbers")],
     "see the players at `/admin/players`": [("/admin/players", None)],
+    "read the guide at `/admin/docs`": [("/admin/docs", None), ("/admin/docs/everyday", None)],
     "read and answer a report": [
         ("/admin/reports/<report_id>", None),
         ("/admin/reports/<report_id>", {"answer": "Done."}, "report answer: report"),

@@ -2,5 +2,5 @@
 
 `overview` is the first page, with the first steps of a new site in `checklist`; `reports` and
 `players` are the moderators' work; `apps`, `invitations`, `look`, `chat` and `log` are for
-administrators.
+administrators. `guide` shows pages of docs/.
 """

@@ -29,9 +29,7 @@ SHOWN = {"", "json", "ini", "env", "toml", "yaml", "apache"}  # languages of dat
 
 TESTS = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 DEMO = "tests/live/test_demo.py::test_demo_ignores_settings_and_takes_free_ports"
-SETTINGS_EXIST = (
-    "tests/test_readme.py::test_every_setting_is_in_the_short_readme_and_those_of_other_pages_exist"
-)
+SETTINGS = "test_every_setting_is_on_its_page_with_its_default_and_those_of_other_pages_exist"
 GRANT = "tests/live/test_grant_page.py::test_documented_commands_complete_the_grant"
 RECIPES = "tests/live/test_recipes.py::test_recipe_signs_a_player_in"
 GAME_SERVERS = "tests/live/test_game_servers.py::test_good_ticket_lets_a_player_in"
@@ -42,7 +40,7 @@ COMMANDS = {
     "tests/test_documentation.py::test_commands_of_the_server_exist_with_their_options": [
         r"(ExecStart=)?(\S*/)?identity-server\b"
     ],
-    SETTINGS_EXIST: [r"(export )?IDENTITY_\w+="],
+    f"tests/test_readme.py::{SETTINGS}": [r"(export )?IDENTITY_\w+="],
     # of contributors
     "not run: takes hours": [
         *(r"\S*pytest .*--hypothesis-profile=long", r"\S*python -m benchmarks\.(soak|profile)"),
@@ -50,7 +48,8 @@ COMMANDS = {
     ],
     "not run: a step of a release": [
         *(r"\S*pytest .*--renew-seconds", r"\S*python -m tests\.(cover|make_installation)"),
-        *(r"rm (docs/consent|-rf build)", r"/tmp/try/bin/pip", r"git tag"),
+        *(r"rm docs/consent", r"/tmp/try/bin/pip", r"version=", r"sha256sum"),
+        r"git (add|commit|tag|push)",
     ],
     ".ci/run": [
         *(r"python3 -m venv", r"\.venv/bin/pip install", r"(\.venv/bin/)?pytest", r"\.ci/run"),
@@ -59,7 +58,9 @@ COMMANDS = {
     "not run: needs pipx. tests/live/test_wheel.py::test_version has an installation by pip": [
         r"pipx install"
     ],
-    "tests/live/test_wheel.py::test_wheel_has_every_resource_file": [r"\.venv/bin/pip wheel"],
+    "tests/live/test_release.py::test_release_is_the_same_bytes_from_another_folder_and_umask": [
+        *(r"\S*python -m tests\.make_release", r"diff -r /tmp/release")
+    ],
     "tests/test_exercises.py::test_exercise_prints_requests_and_both_results": [
         r"\S*python -m exercises"
     ],
@@ -105,7 +106,7 @@ PROGRAMS = {
     ".ci/run": ["README.md test"],
     GRANT: ["docs/grant.md grant"],
     "tests/live/test_several_machines.py::test_two_servers_on_one_machine": [
-        "docs/several-machines.md try"
+        "docs/several-machines-failures.md try"
     ],
     RECIPES: [
         *("docs/games/recipes.md authlib_recipe.py", "docs/games/recipes.md authjs_recipe.mjs"),

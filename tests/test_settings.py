@@ -1,6 +1,8 @@
 """The settings: environment variables, checked; an error names the variable, value and fix."""
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 
@@ -41,7 +43,7 @@ VALID = {  # by variable
     # Text, never parsed as JSON
     "SITE_NAME": [
         *("Ada's Games ♞", "🏳️\u200d🌈 بازی\u200cها", "2048", "007", "1e3", "true", "null"),
-        *('"quoted"', "[1]", "{}"),
+        *('the "best"', "[1]", "{}"),
     ],
     "ABOUT_URL": ["https://example.org/about"],
     "WELCOME": ["", "Five friends who make games."],
@@ -118,11 +120,11 @@ INVALID = {  # by variable and the part of the message that says the fix
         (name, f"which has {character!r}"): folders
         for name in ("DATA_DIR", "PICTURE_DIR")
         for character, folders in {
-            "\r": ["/srv/data\r", "data\r"],
+            "\r": ["/srv/a\rb"],
             "\n": ["/srv/data\n", "/srv/a\nb"],
             " ": [" /srv/data", "/srv/data ", " "],
-            '"': ['"/srv/data"', '/srv/"my data"'],
-            "'": ["'/srv/data'", "/srv/data'"],
+            '"': ['/srv/"my data"'],
+            "'": ["/srv/data'"],
             "~": ["~/data", "~ada/data", "~"],
             "$": ["$HOME/data", "/srv/${USER}", "/srv/data$"],
             "\\": ["/srv/my\\ data", "C:\\data"],
@@ -146,6 +148,28 @@ def test_invalid_value_error_names_variable_value_and_fix(environment, subtests)
                 assert message.startswith(f"IDENTITY_{name} is {shown}")
                 assert fix in message
                 assert "\n" not in message
+
+
+OF_A_FILE = {  # by a value with what belongs to the line of a file; the part that says the fix
+    "https://id.example.org\r": "with Unix line ends",
+    "\r": "with Unix line ends",
+    '"Our games"': 'in quotes ("), which are not needed',
+    "'/srv/s3cret'": "in quotes ('), which are not needed",
+    '"Our games': 'a " too many',
+    'on"': 'a " too many',
+    '"': 'a " too many',
+}
+
+
+def test_line_end_or_quote_of_a_file_is_refused_in_every_setting(environment, subtests):
+    for name, (value, fix) in itertools.product(SETTINGS, OF_A_FILE.items()):
+        with subtests.test(f"{name}={value!a}"), environment.context() as changed:
+            changed.setenv(f"IDENTITY_{name}", value)
+            with pytest.raises(SettingError, match=re.escape(fix)) as refused:
+                read_settings()
+            message = str(refused.value)
+            assert message.startswith(f"IDENTITY_{name} ") and "\n" not in message
+            assert "s3cret" not in message
 
 
 def test_folder_that_is_there_may_have_any_name(environment, tmp_path):
@@ -207,9 +231,14 @@ def test_unknown_variable_or_storage_is_refused(environment):
         message = str(refused.value)
         assert message.startswith("IDENTITY_STORAGE ") and "postgresql://user@host" in message
         assert "s3cret" not in message
-    for name in ("SIGNUP", "BASEURL", "data_dir", "SECRET_KEY", "DATA_DIR_", ""):
+    for name, nearest in {
+        **{"SIGNUP": "SIGN_UP", "BASEURL": "BASE_URL", "data_dir": "DATA_DIR"},
+        **{"DATA_DIR_": "DATA_DIR", "SMPT_URL": "SMTP_URL", "SECRET_KEY": None, "": None},
+    }.items():
         with environment.context() as changed, pytest.raises(SettingError) as refused:
             changed.setenv(f"IDENTITY_{name}", "x")
             read_settings()
-        assert str(refused.value).startswith(f"IDENTITY_{name} ")
-        assert all(each in str(refused.value) for each in SETTINGS)
+        message = str(refused.value)
+        meant = f": perhaps IDENTITY_{nearest} is meant" if nearest else ""
+        assert message.startswith(f"IDENTITY_{name} is unknown{meant}; ")
+        assert all(each in message for each in SETTINGS)

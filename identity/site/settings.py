@@ -93,7 +93,10 @@ def read_settings(overrides: dict | None = None) -> dict:
     prefix = "IDENTITY_"
     found = {k.removeprefix(prefix): v for k, v in os.environ.items() if k.startswith(prefix)}
     for name in found.keys() - SETTINGS.keys():
-        raise SettingError(name, f"is unknown; the settings are {', '.join(SETTINGS)}")
+        problem = f"is unknown{_meant_by(name)}; the settings are {', '.join(SETTINGS)}"
+        raise SettingError(name, problem)
+    for name, value in found.items():
+        _require_value_alone(name, value)
     defaults = {name: setting.default for name, setting in SETTINGS.items()}
     config = defaults | found | (overrides or {})
     config["BASE_URL"] = _read_base_url(config["BASE_URL"])
@@ -114,6 +117,28 @@ def read_settings(overrides: dict | None = None) -> dict:
     if config["METRICS"] != "off":
         _require_metrics_settings(config["METRICS"])
     return config
+
+
+def _meant_by(name: str) -> str:
+    """Return a clause that names the setting with the nearest name, or ""."""
+    from difflib import get_close_matches  # no other start of the command needs it
+
+    nearest = get_close_matches(name.upper(), SETTINGS, n=1)
+    return f": perhaps IDENTITY_{nearest[0]} is meant" if nearest else ""
+
+
+def _require_value_alone(name: str, value: str) -> None:
+    """Raise SettingError if a value has the line end or the quotes of a file of settings.
+
+    `docker run --env-file` keeps quotes, for one. The value may be a secret, and is not shown.
+    """
+    if value.endswith("\r"):
+        fix = "save the file of settings with Unix line ends (sed -i 's/\\r$//' FILE)"
+        raise SettingError(name, f"ends with a carriage return: {fix}")
+    if re.fullmatch(r"""(["']).*\1""", value, re.DOTALL):
+        raise SettingError(name, f"is in quotes ({value[0]}), which are not needed: remove them")
+    if re.fullmatch(r'"[^"]*|[^"]*"', value):
+        raise SettingError(name, 'has a " too many, at its beginning or end: remove it')
 
 
 def _read_folder(name: str, folder: str) -> str:

@@ -18,6 +18,7 @@ MIN_FREE_FILES = 10_000  # inodes: a player takes six
 def check_place(data_dir: str, picture_dir: str) -> Iterator[Advice]:
     """Yield what looks wrong with these folders, their disks and the clock."""
     yield from check_clock(data_dir)
+    yield from check_readers(data_dir)
     yield from check_folders(data_dir, picture_dir)
     yield from check_disk_space(data_dir, picture_dir)
 
@@ -36,14 +37,18 @@ def check_clock(data_dir: str) -> Iterator[Advice]:
         )
 
 
-def check_folders(data_dir: str, picture_dir: str) -> Iterator[Advice]:
-    """Find folders and keys that others can read, or that this process cannot write."""
+def check_readers(data_dir: str) -> Iterator[Advice]:
+    """Find folders and keys that others can read."""
     keys = f"{data_dir}/secret_key"
     for path, mode in ((data_dir, "700"), (keys, "600")):
         readable = os.path.isdir(data_dir) and os.path.exists(path)
         if readable and os.stat(path).st_mode & 0o077:
             fix = f"chmod {mode} {quote(path)}"
             yield Advice(f"other users of this machine can read {path}", fix)
+
+
+def check_folders(data_dir: str, picture_dir: str) -> Iterator[Advice]:
+    """Find folders that this process cannot write."""
     layout = Layout(data_dir, picture_dir)
     places = {
         "IDENTITY_DATA_DIR": [data_dir, *layout.data_folders()],
@@ -75,6 +80,12 @@ def check_folder(variable: str, folder: str) -> Iterator[Advice]:
             fix = "mount its disk for writing; if it was, dmesg says why it no longer is"
         elif owner == runs_as:
             fix = f"chmod u+rwx {quote(existing)}"
+        elif os.path.ismount(existing) and existing != "/":
+            number = os.geteuid()
+            fix = (
+                f"chown {number} {quote(existing)}, as root; for a volume of a container, "
+                f"chown {number} its folder on the host"
+            )
         elif os.access(existing, os.X_OK, effective_ids=True):
             fix = f"install -d -o {runs_as} {quote(folder)}, as root"
         else:

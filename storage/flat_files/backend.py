@@ -4,11 +4,13 @@ A record is never written in place: it is written to a temporary file beside it,
 over the old one. So a reader needs no lock.
 """
 
+import contextlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from model.errors import StorageFailed
 from model.records import now_ms
 from storage.contract import Storage
 from storage.files import raises_storage_errors, translate_os_errors
@@ -28,6 +30,19 @@ from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignor
 PROBE = 4096  # bytes: a full disk still makes empty files
 
 
+@contextlib.contextmanager
+def explained_refusals(data_dir: str, picture_dir: str) -> Iterator[None]:
+    """Raise StorageFailed with the fix if the block fails where this process cannot write."""
+    try:
+        yield
+    except (OSError, StorageFailed) as error:
+        from storage.flat_files.advice import check_folders  # workers do not need its memory
+
+        for advice in check_folders(data_dir, picture_dir):
+            raise StorageFailed(f"{advice.problem}: {advice.fix}") from error
+        raise
+
+
 class FlatFiles(Storage):
     """The storage contract on a data folder and a picture folder, made if they are missing.
 
@@ -36,7 +51,7 @@ class FlatFiles(Storage):
 
     def __init__(self, data_dir: str, picture_dir: str) -> None:
         self.layout = layout = Layout(data_dir, picture_dir)
-        with translate_os_errors():
+        with translate_os_errors(), explained_refusals(data_dir, picture_dir):
             layout.version()
             add_keys(layout)
             layout.make_folders()

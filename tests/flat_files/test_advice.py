@@ -11,7 +11,9 @@ from test_command import Installation
 
 from identity.site.advice import check_environment
 from identity.site.settings import read_settings
+from model.errors import StorageFailed
 from model.records import CLOCK_TOLERANCE
+from storage import open_storage
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 from storage.maintenance import Advice
 
@@ -127,6 +129,9 @@ def test_own_folder_without_write_permission_gets_advice(environment, own_folder
     assert for_data == for_pictures
     assert for_data.problem.endswith(f" cannot write in {own_folder}")
     assert for_data.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
+    with pytest.raises(StorageFailed) as refused:
+        open_storage(*folders)
+    assert str(refused.value) == f"{for_data.problem}: {for_data.fix}"
 
 
 def test_file_instead_of_a_folder_gets_advice(advise, tmp_path):

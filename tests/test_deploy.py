@@ -201,7 +201,7 @@ no assignment
 1IDENTITY=x
 export IDENTITY_H=x
 BACKUP_COPY='rsync "$1" x:'
-IDENTITY_A=the last one
+#IDENTITY_A=twice
 IDENTITY_LAST=y"""
 REFUSED = ["a\\ b", "a\\", "'it's'", "'a' b", '"a\\"b"', '"a" "b"', "'a\nb'", '"a']
 
@@ -226,7 +226,7 @@ def settings_of(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.live
 def test_command_reads_the_settings_and_runs_nothing_in_them(tmp_path: Path, subtests):
     assert settings_of(tmp_path) == {
-        "IDENTITY_A": "the last one",
+        "IDENTITY_A": "a $b & c ; d # e `f` $(g)",
         "IDENTITY_B": 'x $HOME "y" \\n',
         "IDENTITY_C": "it's $HOME",
         "IDENTITY_D": "say \"hi\" 'there'",
@@ -241,6 +241,10 @@ def test_command_reads_the_settings_and_runs_nothing_in_them(tmp_path: Path, sub
             done = run_command(tmp_path, f"IDENTITY_A=good\nIDENTITY_X={value}\nIDENTITY_Z=z\n")
             assert (done.returncode, done.stdout) == (1, "")
             assert "the line of IDENTITY_X" in done.stderr and "good" not in done.stderr
+    twice = run_command(tmp_path, "IDENTITY_X=s3cret\nIDENTITY_XY=y\n IDENTITY_X =again\n")
+    problem = "has IDENTITY_X twice, and only the last line counts: remove the other\n"
+    assert (twice.returncode, twice.stdout) == (1, "")
+    assert twice.stderr.endswith(problem) and "s3cret" not in twice.stderr
     assert "exec runuser -u identity-server --" in COMMAND
     assert find_all(r"^file=(.*)$", COMMAND) == find_all(r"^EnvironmentFile=(.*)$", UNIT)
 

@@ -216,14 +216,18 @@ class Member(tarfile.TarInfo):
     part: str  # as `part_of` returns it
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "Member":
-        """Return the member of a header block. Raises DamagedRecord if no backup writes it."""
-        member = super().frombuf(buf, encoding, errors)
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "Member":
+        """Return the next member. Raises DamagedRecord if no backup writes it."""
+        # A `frombuf` of our own is not called any more: python/cpython issue 141707
+        block = archive.fileobj.read(tarfile.BLOCKSIZE)
+        member = cls.frombuf(block, archive.encoding, archive.errors)
         member.part = part = part_of(member.name)
         if part is None or member.type != tarfile.REGTYPE:
             raise DamagedRecord(repr(member.name), "no backup has this")
         if not 0 <= member.size <= parts()[part].most_bytes:
             raise DamagedRecord(member.name, "it is too large")
+        member.offset_data = archive.fileobj.tell()
+        archive.offset = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
         return member
 
 
@@ -241,7 +245,7 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
             room -= tarfile.BLOCKSIZE + member.size  # of a header alone, too
             if room < 0:
                 raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
-            end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
+            end = archive.offset
             yield member.part, member.name, archive.extractfile(member)
             if file.tell() > done:
                 done = file.tell()

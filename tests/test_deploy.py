@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from identity.oauth.clients import TOKEN_BODY_LIMIT
+from identity.site.settings import SETTINGS
 from identity_server import PAGE_BODY_LIMIT
 from images.pictures import MAX_BYTES
 from pages.kit.uploads import FORM_AROUND_PICTURE
@@ -101,10 +102,13 @@ def test_image_has_the_code_and_no_data_of_this_checkout():
     allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     assert ignored == "*"
     folders = {each for each in setup["options"]["packages"].split() if "." not in each}
-    resources = {"constraints.txt", "docs/apps", "examples", "static", "templates"}
+    resources = {"constraints.txt", "docs", "examples", "static", "templates"}
     assert {*folders, *resources, "*.py"} <= allowed
-    assert allowed.isdisjoint({"instance", "tests", ".git", ".venv"})
-    assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}
+    assert allowed.isdisjoint({"instance", "tests", "deploy", ".git", ".venv"})
+    removed = {rule for rule in rules if not rule.startswith("!")}
+    pictures = {f"docs/**/*.{kind}" for kind in ("json", "png", "svg", "webp")}
+    assert removed == {"static/pfp", "**/__pycache__", *pictures}
+    assert rules.index("!docs") < min(map(rules.index, pictures))  # the last rule that fits counts
 
 
 def test_compose_file_starts_nginx_and_both_servers():
@@ -120,7 +124,7 @@ def test_compose_file_starts_nginx_and_both_servers():
         assert re.search(pattern, SITE), pattern
         assert "127.0.0.1" not in replacement or replacement == upstream
     assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
-    assert "-e '.[postgresql,fast,openid,metrics,qr]'" in DOCKERFILE
+    assert "-e '.[all]'" in DOCKERFILE
 
 
 def exposure(unit: Path) -> float:
@@ -260,6 +264,7 @@ def test_files_with_passwords_are_made_for_root_alone():
         (compose, "deploy/.env", "PASSWORD="),
     ):
         assert 0 < text.index(f"install -m 600 /dev/null {file}") < text.index(first)
+    assert "install -m 600 env.example .env\n" in ADMINISTRATOR
     for text in (ADMINISTRATOR, several):
         assert "install deploy/identity-server /usr/local/bin/\n" in text
         assert "set -a" not in text
@@ -285,7 +290,9 @@ def test_small_compose_file_has_one_server_behind_caddy():
     small = yaml.safe_load((ROOT / "deploy" / "compose-small.yaml").read_text())
     app, caddy = small["services"]["app"], small["services"]["caddy"]
     assert app["build"] == COMPOSE["app1"]["build"]
-    assert app["environment"] == {"IDENTITY_BASE_URL": "https://${HOST:?}"}  # so one proxy is ours
+    assert app["environment"] == {"IDENTITY_BASE_URL": "https://${HOST:?}", "IDENTITY_PROXIES": 1}
+    assert (app["env_file"], app["read_only"]) == (".env", True)
+    assert {app["logging"]["driver"], caddy["logging"]["driver"]} == {"local"}
     assert app["stop_grace_period"] == COMPOSE["app1"]["stop_grace_period"]
     assert "ports" not in app  # nobody reaches it past Caddy
     mounted = {each.partition(":")[0] for each in app["volumes"] + caddy["volumes"]}
@@ -297,3 +304,20 @@ def test_small_compose_file_has_one_server_behind_caddy():
     assert find_all(r"reverse_proxy (\S+)", caddyfile) == [f"app:{port}"]
     [size] = find_all(r"max_size ([0-9]+)MB", caddyfile)
     assert int(size) * 10**6 >= MAX_BYTES + FORM_AROUND_PICTURE
+
+
+def test_env_file_has_each_setting_with_its_default():
+    """As a comment, but for those that the image or compose-small.yaml sets."""
+    small = (ROOT / "deploy" / "compose-small.yaml").read_text()
+    elsewhere = {*re.findall(r"\bIDENTITY_(\w+)[=:]", DOCKERFILE + small), "STORAGE"}
+    assert elsewhere == {"DATA_DIR", "PICTURE_DIR", "BASE_URL", "PROXIES", "STORAGE"}
+    lines = [
+        f"# {each.help}\n#IDENTITY_{name}={each.default}\n"
+        for name, each in SETTINGS.items()
+        if name not in elsewhere
+    ]
+    text = (ROOT / "deploy" / "env.example").read_text()
+    head, _, rest = text.partition(f"\n{lines[0]}")
+    assert f"{lines[0]}{rest}" == "\n".join(lines)
+    in_force = [line for line in head.splitlines() if line and not line.startswith("#")]
+    assert in_force == ["COMPOSE_FILE=compose-small.yaml", "HOST=id.example.org"]

@@ -65,7 +65,8 @@ def check_folder(variable: str, folder: str) -> Iterator[Advice]:
     existing = folder
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
-    owner, runs_as = user_name(os.stat(existing).st_uid), user_name(os.geteuid())
+    number = os.geteuid()  # for chown on the host of a container, which may not know the name
+    owner, runs_as = user_name(os.stat(existing).st_uid), user_name(number)
     if not os.path.isdir(existing):
         yield Advice(f"{existing} is not a folder", f"set {variable} to a folder")
     elif existing == folder and owner != runs_as:
@@ -73,7 +74,7 @@ def check_folder(variable: str, folder: str) -> Iterator[Advice]:
             f"{folder} belongs to {owner}, and this runs as {runs_as}: files of one "
             "cannot be read by the other",
             f"run every command as {owner} (sudo -u {owner} ...), or "
-            f"chown -R {runs_as} {quote(folder)}",
+            f"chown -R {number} {quote(folder)}",
         )
     elif not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
         if os.statvfs(existing).f_flag & os.ST_RDONLY:
@@ -81,7 +82,6 @@ def check_folder(variable: str, folder: str) -> Iterator[Advice]:
         elif owner == runs_as:
             fix = f"chmod u+rwx {quote(existing)}"
         elif os.path.ismount(existing) and existing != "/":
-            number = os.geteuid()
             fix = (
                 f"chown {number} {quote(existing)}, as root; for a volume of a container, "
                 f"chown {number} its folder on the host"

@@ -124,6 +124,7 @@ def test_compose_file_starts_nginx_and_both_servers():
         assert re.search(pattern, SITE), pattern
         assert "127.0.0.1" not in replacement or replacement == upstream
     assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
+    assert servers[0]["env_file"] == ".env"
     assert "-e '.[all]'" in DOCKERFILE
 
 

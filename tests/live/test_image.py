@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,7 @@ class Image:
         """Return the beginning of a command in this root, with processes of its own alone."""
         variables = self.variables | variables
         return [
-            *("bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"),
+            *("bwrap", "--die-with-parent", "--unshare-pid", "--as-pid-1", "--unshare-ipc"),
             *map(str, mounts),
             *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"),
             *("--clearenv", "--chdir", self.folder),
@@ -198,15 +199,14 @@ class Container:
 
     @contextlib.contextmanager
     def running(self, log: Path) -> Iterator[subprocess.Popen]:
-        """Run CMD until the block ends; its output goes to a log."""
-        with (
-            log.open("w") as file,
-            background(
-                self.command(*json.loads(self.image.said["CMD"])), stdout=file, stderr=file
-            ) as process,
-        ):
+        """Run CMD until the block ends, which stops it as Docker does; its output goes to a log."""
+        command = self.command(*json.loads(self.image.said["CMD"]))
+        with log.open("w") as file, background(command, stdout=file, stderr=file) as process:
             wait_until(self.is_healthy, process, log.read_text)
             yield process
+            [first] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
 
     def is_healthy(self) -> bool:
         [check] = re.findall(r"CMD (\[.*\])$", self.image.said["HEALTHCHECK"])
@@ -345,6 +345,7 @@ def test_container_answers_through_caddy(container: Container, folder: Path, tmp
         get("/sign-up", "--header", "X-Forwarded-For: 203.0.113.7")
         wait_until(lambda: '"GET /sign-up ' in log.read_text(), process)
         [line] = [each for each in log.read_text().splitlines() if '"GET /sign-up ' in each]
+        assert "Warning" not in log.read_text()
         assert line.startswith("127.0.0.9 ") and "203.0.113.7" not in log.read_text()
         assert f"https://{HOST}/sign-up" in log.read_text()  # the link of the first account
 
@@ -356,26 +357,34 @@ def test_image_has_every_extra(container: Container):
 
 
 def test_commands_of_the_guide(container: Container, new_volume):
-    """Backup and restore, through standard output and input."""
-    command = (
+    """What docs/administrator.md runs in the container: backup, restore and the way back."""
+    add = (
         "identity-server",
         "user",
         "add",
         "ada",
         "--email",
-        "a@b.example",
-        "--mod-level",
-        "2",
+        "ada@example.org",
+        "--password-stdin",
     )
-    container.exec(*command, "--password-stdin", input="correct horse battery staple\n")
-    packed = container.exec("identity-server", "backup", "-", text=False)
-    container.exec("identity-server", "backup", "--nightly", container.image.said["VOLUME"])
-    [archive] = container.volume.glob("identity-*.tar.gz")
-    assert archive.stat().st_mode & 0o777 == 0o600
-    away = "cd && mkdir -m 700 newer && mv instance pfp newer/"
-    container.exec("sh", "-c", away)
-    container.exec("identity-server", "restore", "-", input=packed, text=False)
-    assert "ada" in container.exec("identity-server", "user", "list")
+    container.exec(*add, input="correct horse battery staple\n")
+    guide = Path(ROOT, "docs", "administrator.md").read_text(encoding="utf-8")
+    found = re.findall(r"docker compose (?:exec|run --rm)(?: -T)? app ([^`\n]+)", guide)
+    files: dict[str, bytes] = {}
+    for command in found:
+        words = shlex.split(command.partition(" && rsync")[0].rstrip(")"))
+        *words, direction, path = words if words[-2] in ("<", ">") else (*words, "", "")
+        if direction == "<" and not (container.volume / "newer").exists():
+            container.volume = new_volume()  # "an installation without players"
+        printed = container.exec(*words, input=files.get(path, b""), text=False)
+        if direction == ">":
+            files[path] = printed
+        elif direction == "<":
+            assert b"ada" in container.exec("identity-server", "user", "list", text=False)
+        elif "--nightly" in words:
+            [archive] = container.volume.glob("identity-*.tar.gz")
+            assert archive.stat().st_mode & 0o777 == 0o600
+    assert len(found) == 7 and len(files) == 2
 
 
 def test_bad_input_is_refused_in_one_line(container: Container, new_volume, tmp_path, subtests):

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,7 +150,7 @@ def copy_context(target: Path) -> None:
         [*_, is_ignored] = [ignored for ignored, pattern in rules if pattern.fullmatch(name)]
         if path.is_file() and not is_ignored:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            run("cp", "-p", path, target / name)
+            shutil.copy(path, target / name)
 
 
 def pattern_of(glob: str) -> str:
@@ -308,6 +309,8 @@ def test_compose_reads_the_settings_with_any_line_ends(compose, env, subtests):
     values = quoted["services"]["app"]["environment"]
     assert values["IDENTITY_SITE_NAME"] == "Ada's"  # the last line counts
     assert values["IDENTITY_WELCOME"].replace("$$", "$") == "$5 # each"
+    with pytest.raises(AssertionError, match="line [0-9]+: unterminated quoted value"):
+        compose(f'{env}IDENTITY_SITE_NAME="Our games\n')
 
 
 def test_container_answers_through_caddy(container: Container, folder: Path, tmp_path: Path):
@@ -358,15 +361,7 @@ def test_image_has_every_extra(container: Container):
 
 def test_commands_of_the_guide(container: Container, new_volume):
     """What docs/administrator.md runs in the container: backup, restore and the way back."""
-    add = (
-        "identity-server",
-        "user",
-        "add",
-        "ada",
-        "--email",
-        "ada@example.org",
-        "--password-stdin",
-    )
+    add = shlex.split("identity-server user add ada --email ada@example.org --password-stdin")
     container.exec(*add, input="correct horse battery staple\n")
     guide = Path(ROOT, "docs", "administrator.md").read_text(encoding="utf-8")
     found = re.findall(r"docker compose (?:exec|run --rm)(?: -T)? app ([^`\n]+)", guide)

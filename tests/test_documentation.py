@@ -87,6 +87,8 @@ COMMANDS = {
         r"gitea|cli|/usr/share/lemonldap-ng|sudo -u www-data php occ|discovery=|names="
     ],
     # of administrators
+    "tests/live/test_image.py::test_commands_of_the_guide": [r"docker compose (exec|run)\b"],
+    "not run: needs a Docker daemon": [r"docker compose"],
     "tests/live/test_nginx.py::test_nginx_passes_responses_through_unchanged": [r"nginx -t"],
     "not run: needs a public DNS name": [r"certbot"],
     "not run: needs two Debian machines with PostgreSQL, and root": [
@@ -96,7 +98,7 @@ COMMANDS = {
     "not run: needs the repository from which the machine was installed": [r"git "],
     "not run: changes a Debian machine with systemd, as root": [
         *(r"(sudo )?apt install", r"systemctl", r"journalctl", r"timedatectl", r"adduser"),
-        r"(install|cp|mkdir|chown|chmod|ln|mv|rm|sed|printf|echo|cat|grep|cd)\b",
+        r"(install|cp|mkdir|chown|chmod|ln|mv|rm|sed|printf|echo|cat|grep|cd|nano|umask)\b",
     ],
     "not run: prints random text": [r"openssl rand"],
 }

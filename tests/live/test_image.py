@@ -360,7 +360,7 @@ def test_image_has_every_extra(container: Container):
 
 
 def test_commands_of_the_guide(container: Container, new_volume):
-    """What docs/administrator.md runs in the container: backup, restore and the way back."""
+    """What docs/administrator.md runs in the container, in its order."""
     add = shlex.split("identity-server user add ada --email ada@example.org --password-stdin")
     container.exec(*add, input="correct horse battery staple\n")
     guide = Path(ROOT, "docs", "administrator.md").read_text(encoding="utf-8")
@@ -379,7 +379,7 @@ def test_commands_of_the_guide(container: Container, new_volume):
         elif "--nightly" in words:
             [archive] = container.volume.glob("identity-*.tar.gz")
             assert archive.stat().st_mode & 0o777 == 0o600
-    assert len(found) == 7 and len(files) == 2
+    assert len(found) == 8 and len(files) == 2
 
 
 def test_bad_input_is_refused_in_one_line(container: Container, new_volume, tmp_path, subtests):

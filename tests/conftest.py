@@ -46,18 +46,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Markers of tests that need more than Python or take long: they run only with `-m ci`.
-ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load", "wheel"}
-ONLY_IN_CI |= {
-    "postgresql",
-    "go",
-    "godot",
-    "minetest",
-    "apps",
-    "heavy_apps",
-    "postfix",
-    "image",
-    "slow",
-}
+ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load", "wheel", "image"}
+ONLY_IN_CI |= {"postgresql", "go", "godot", "minetest", "apps", "heavy_apps", "postfix", "slow"}
 
 
 MEMORY = "/dev/shm"

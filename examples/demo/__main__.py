@@ -249,7 +249,8 @@ def game_process(at: dict[str, str], secret: str, folder: str, story: Story) -> 
     environment |= {"ORIGIN": address, "CHAT": urlsplit(at["chat"]).netloc}
     environment["SCORES"] = f"{folder}/scores.json"
     with open(environment["SCORES"], "w") as file:
-        json.dump({story.ids[member.name]: member.score for member in COMMUNITY}, file)
+        flown = (member for member in COMMUNITY if member.score)
+        json.dump({story.ids[member.name]: member.score for member in flown}, file)
     return example_process("the game", address, "space_game/backend.py", environment)
 
 

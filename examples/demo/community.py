@@ -36,9 +36,9 @@ class Member:
     bio: str
     flair: str
     play_minutes: int
-    joined: int  # days ago
+    joined: float  # days ago
     last_played: int  # minutes ago
-    score: int
+    score: int  # 0: has not flown yet
     background: str
     face: str  # the left half, one character per pixel; the right half is its mirror image
     mod_level: int = 0
@@ -63,7 +63,7 @@ COMMUNITY = (
         bio="I keep this place running. Tell me when something breaks.",
         flair="keeper of the keys",
         play_minutes=2_750,
-        joined=210,
+        joined=210.4,
         last_played=3,
         score=212,
         background="#bfe3e0",
@@ -92,7 +92,7 @@ COMMUNITY = (
         bio="Beep. I read every rule twice, and then I help you with them.",
         flair="beta tester",
         play_minutes=1_184,
-        joined=204,
+        joined=204.5,
         last_played=47,
         score=158,
         background="#f6d9a8",
@@ -120,7 +120,7 @@ COMMUNITY = (
         bio="Up late. I made the Space Game, and emi is better at it.",
         flair="night owl",
         play_minutes=3_906,
-        joined=188,
+        joined=188.2,
         last_played=640,
         score=271,
         background="#2f3a5f",
@@ -148,7 +148,7 @@ COMMUNITY = (
         bio="New here. I grow mushrooms and collect high scores, in this order.",
         flair="none",
         play_minutes=58,
-        joined=2,
+        joined=2.7,
         last_played=1_500,
         score=97,
         background="#cfe8b9",
@@ -176,7 +176,7 @@ COMMUNITY = (
         bio="Eight arms, one keyboard.\nSpeedruns on Sundays; ask me for the replay.",
         flair="speedrunner",
         play_minutes=12_640,
-        joined=171,
+        joined=171.8,
         last_played=5_200,
         score=318,
         background="#f9c9d4",
@@ -204,9 +204,9 @@ COMMUNITY = (
         bio="I slide more than I walk. Chess on Tuesdays, fish on all days.",
         flair="chess club",
         play_minutes=1_932,
-        joined=160,
+        joined=160.3,
         last_played=900,
-        score=186,
+        score=0,
         background="#bcd9f2",
         face="""
         ........
@@ -232,9 +232,9 @@ COMMUNITY = (
         bio="I water the garden every evening. Please do not pick the flowers.",
         flair="green thumb",
         play_minutes=4_410,
-        joined=130,
+        joined=130.2,
         last_played=35,
-        score=144,
+        score=0,
         background="#f2dcc0",
         face="""
         ........
@@ -260,9 +260,9 @@ COMMUNITY = (
         bio="I am large and I lean on things. Sorry about the chat.",
         flair="none",
         play_minutes=640,
-        joined=96,
+        joined=96.2,
         last_played=2_900,
-        score=88,
+        score=0,
         background="#d8e6c8",
         face="""
         ........
@@ -288,9 +288,9 @@ COMMUNITY = (
         bio="Small, red, seven dots. I made Snake Island on a rainy weekend.",
         flair="none",
         play_minutes=2_205,
-        joined=61,
+        joined=61.1,
         last_played=220,
-        score=131,
+        score=0,
         background="#d9ecf7",
         face="""
         ....k...
@@ -316,9 +316,9 @@ COMMUNITY = (
         bio="Half asleep, half bamboo. I play when the rice is done.",
         flair="none",
         play_minutes=311,
-        joined=33,
+        joined=33.7,
         last_played=1_300,
-        score=120,
+        score=0,
         background="#cdeadb",
         face="""
         ........
@@ -344,7 +344,7 @@ COMMUNITY = (
         bio="The mane is real. So are my scores.",
         flair="speedrunner",
         play_minutes=5_020,
-        joined=20,
+        joined=20.9,
         last_played=75,
         score=940,
         background="#fbe6b0",
@@ -372,9 +372,9 @@ COMMUNITY = (
         bio="はじめまして！ I jump from stone to stone, and read the rules in two languages.",
         flair="none",
         play_minutes=96,
-        joined=5,
+        joined=5.5,
         last_played=410,
-        score=74,
+        score=0,
         background="#f4e3f1",
         face="""
         ........

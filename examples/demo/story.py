@@ -36,10 +36,10 @@ class Game:
     name: str
     owner: str
     description: str
-    days: int  # since it was registered
+    days: float  # since it was registered
+    pick: int  # another number, another id, and another generated cover
     script: str = ""  # of examples/tiny_games/; "": the Space Game, which has a server of its own
     listed: bool = True
-    pick: int = 0  # another number, another id and generated cover
 
     @property
     def id(self) -> str:
@@ -47,18 +47,18 @@ class Game:
         return sha256(f"{self.name} {self.pick}")[:24]
 
 
-SPACE_GAME = Game("Space Game", "chidi", "A minute of falling stars, and of rocks.", 181)
+SPACE_GAME = Game("Space Game", "chidi", "A minute of falling stars, and of rocks.", 181.2, 12)
 GARDEN_GAME = Game(
-    "Secret Garden", "gita", "Plant flowers together. Your ticket lets you in.", 96, "garden"
+    "Secret Garden", "gita", "Plant flowers together. Your ticket lets you in.", 96.4, 8, "garden"
 )
 GAMES = (
     SPACE_GAME,
     GARDEN_GAME,
-    Game("Who Is Who", "finn", "Find two of each face. Yours can be among them.", 74, "who"),
-    Game("Snake Island", "iris", "Grow long, and do not bite yourself.", 52, "snake"),
-    Game("City Lights", "bruno", "Turn them all off. It is late.", 33, "lights"),
-    Game("Desert Fifteen", "kofi", "Fifteen stones, one free place.", 12, "fifteen"),
-    Game("Mole Cave", "dalia", "Twelve holes, one mole. My first game!", 1, "moles", listed=False),
+    Game("Who Is Who", "finn", "Find two of each face. Yours can be among them.", 74.3, 11, "who"),
+    Game("Snake Island", "iris", "Grow long, and do not bite yourself.", 52.1, 1, "snake"),
+    Game("City Lights", "bruno", "Turn them all off. It is late.", 32.9, 0, "lights"),
+    Game("Desert Fifteen", "kofi", "Fifteen stones, one free place.", 12.4, 12, "fifteen"),
+    Game("Mole Cave", "dalia", "Twelve holes, one mole. My first game!", 1.3, 2, "moles", False),
 )
 PLAYING = {"emi": SPACE_GAME, "gita": GARDEN_GAME}  # at any time
 
@@ -98,7 +98,7 @@ class Story:
         owner = Earlier(self, game.owner, game.days)
         client = Client(game.id, game.name, "", [url], owner.actor.id)
         client.game_url, client.description = url, game.description
-        client.created, client.public = now_ms() - game.days * DAY_MS, bool(game.script)
+        client.created, client.public = now_ms() - round(game.days * DAY_MS), bool(game.script)
         secret = "" if client.public else client.replace_secret()
         self.store.clients.add(client)
         owner.log("client add", client=client.id)
@@ -114,7 +114,7 @@ class Story:
             by = Earlier(self, "ada", member.joined * 0.7)
             accounts.grant_flair(by, user_id, member.flair)
         with self.store.users.edit(user_id) as user:
-            user.created = now - member.joined * DAY_MS
+            user.created = now - round(member.joined * DAY_MS)
             user.email_verified = user.email != ""
             user.bio, user.equipped_flair = member.bio, member.flair
             user.play_ms = member.play_minutes * MINUTE

@@ -1,4 +1,4 @@
-"""The web app and the game of `identity-server demo`, in a real browser."""
+"""The web app and the games of `identity-server demo`, in a real browser."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,7 +35,7 @@ def cookies() -> dict[str, list]:
 
 @pytest.fixture
 def browse_as(demo: Demo, browse, cookies: dict[str, list]) -> Callable[..., Page]:
-    """A function that opens a page in which one of the five players is signed in."""
+    """A function that opens a page in which one of the twelve players is signed in."""
 
     def browse_as(name: str, **options) -> Page:
         page = browse(**options)
@@ -95,7 +95,7 @@ def open_game(page: Page, demo: Demo) -> Frame:
 def test_game_asks_once_and_lists_the_player(demo: Demo, browse_as):
     page = browse_as("chidi")
     frame = open_game(page, demo)
-    expect(frame.get_by_role("listitem")).to_have_count(5)
+    expect(frame.get_by_role("listitem")).to_have_count(6)
     expect(frame.locator(OWN_ROW)).to_have_count(0)
     page.get_by_role("button", name="Allow").click()
     expect(frame.get_by_role("status")).to_have_text("You fly as chidi")

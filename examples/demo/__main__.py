@@ -256,7 +256,8 @@ def game_process(at: dict[str, str], secret: str, folder: str, story: Story) -> 
 
 def tiny_games_process(at: dict[str, str]) -> Process:
     """Return the process of all tiny games."""
-    games = [f"{each.script}:{urlsplit(at[each.name]).port}:{each.id}" for each in TINY_GAMES]
+    ports = {each.name: urlsplit(at[each.name]).port for each in TINY_GAMES}
+    games = [f"{each.script}:{ports[each.name]}:{each.id}:{each.name}" for each in TINY_GAMES]
     environment = {"SERVER": at["site"], "PLOTS": json.dumps(PLOTS)}
     name = "tiny_games/tiny_games.py"
     return example_process("the tiny games", at[TINY_GAMES[-1].name], name, environment, *games)

@@ -1,10 +1,10 @@
 """Tiny games, each a page with a script, at an origin of its own: http://127.0.0.1:PORT/
 
-    python examples/tiny_games/tiny_games.py lights:5010:CLIENT_ID who:5011:CLIENT_ID
+    python examples/tiny_games/tiny_games.py lights:5010:CLIENT_ID:"City Lights"
 
-Each argument is a game, which is the name of its script, a port, and the id of a public client with
-the game's address as its game URL and redirect URI. No game has a secret: the identity server's own
-identity.js signs players in. Only the garden has a game server, garden.py.
+Each argument has the name of a script, a port, the id of a public client with the game's address as
+its game URL and redirect URI, and a title. No game has a secret: the identity server's identity.js
+signs players in. Only the garden has a game server, garden.py.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             return self.respond(404, {"message": "there is no such page"})
         text = file.read_text()
         if path == "/":
-            for name in ("server", "game", "client_id"):
+            for name in ("server", "game", "client_id", "title"):
                 text = text.replace(f"${name}", escape(getattr(self.server, name)))
         self.send(200, text, KINDS[file.suffix])
 
@@ -95,7 +95,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, argument: str) -> None:
-        self.game, port, self.client_id = argument.split(":")
+        self.game, port, self.client_id, self.title = argument.split(":", 3)
         self.server = SERVER
         super().__init__((HOST, int(port)), RequestHandler)
 

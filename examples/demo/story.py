@@ -54,7 +54,7 @@ GARDEN_GAME = Game(
 GAMES = (
     SPACE_GAME,
     GARDEN_GAME,
-    Game("Who Is Who", "finn", "Find two of each face. Yours can be among them.", 74.3, 11, "who"),
+    Game("Who Is Who", "finn", "Two of each face, and one is yours.", 74.3, 11, "who"),
     Game("Snake Island", "iris", "Grow long, and do not bite yourself.", 52.1, 1, "snake"),
     Game("City Lights", "bruno", "Turn them all off. It is late.", 32.9, 0, "lights"),
     Game("Desert Fifteen", "kofi", "Fifteen stones, one free place.", 12.4, 12, "fifteen"),
@@ -119,7 +119,7 @@ class Story:
             user.bio, user.equipped_flair = member.bio, member.flair
             user.play_ms = member.play_minutes * MINUTE
             user.last_heartbeat = now - member.last_played * MINUTE
-            user.last_game = GAMES[user_id % 6].id
+            user.last_game = GAMES[(user_id + 4) % 6].id
             for game in GAMES[1:3]:  # the games that ask who plays
                 user.grants[game.id] = Grant(
                     sha256(f"{user_id}")[:16], ["userinfo"], user.created, user.last_heartbeat

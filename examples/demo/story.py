@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import secrets
 from dataclasses import dataclass
 
-from community import COMMUNITY
+from community import COMMUNITY, Member
 
 from identity.acts import accounts, apps, invitations, notes, reports
 from identity.acts.actors import Actor, Authority, NotAllowed
@@ -84,14 +85,14 @@ class Story:
 
     def tell(self, urls: dict[str, str]) -> str:
         """Add everything; `urls` has the game URLs by script. Return the Space Game's secret."""
-        secrets = [self.add_game(game, urls[game.script]) for game in GAMES]
+        client_secrets = {game: self.add_game(game, urls[game.script]) for game in GAMES}
         for member in COMMUNITY:
             self.add_past(member)
         self.add_acts()
         for line in sorted(self.lines, key=lambda line: line["time"]):
             self.store.audit.add_line(json.dumps(line).encode())
         self.play()
-        return secrets[GAMES.index(SPACE_GAME)]
+        return client_secrets[SPACE_GAME]
 
     def add_game(self, game: Game, url: str) -> str:
         """Register a game with an id that is known, and list it. Return its secret, "" for none."""
@@ -106,7 +107,7 @@ class Story:
             apps.set_listed(Earlier(self, "ada", game.days - 0.6), client.id, True)
         return secret
 
-    def add_past(self, member) -> None:
+    def add_past(self, member: Member) -> None:
         """Give a player a past here: a sign-up, a flair, time in games, and a confirmed email."""
         user_id, now = self.ids[member.name], now_ms()
         Earlier(self, member.name, member.joined).log("user sign-up", user=user_id)
@@ -121,27 +122,23 @@ class Story:
             user.last_heartbeat = now - member.last_played * MINUTE
             user.last_game = GAMES[(user_id + 4) % 6].id
             for game in GAMES[1:3]:  # the games that ask who plays
-                user.grants[game.id] = Grant(
-                    sha256(f"{user_id}")[:16], ["userinfo"], user.created, user.last_heartbeat
-                )
+                new_id = secrets.token_urlsafe(12)
+                grant = Grant(new_id, ["userinfo"], user.created, user.last_heartbeat)
+                user.grants[game.id] = grant
 
     def add_acts(self) -> None:
         """Add what moderators and players did, and what waits for a moderator."""
-        ids = self.ids
-        accounts.set_mod_level(Earlier(self, "ada", 150), ids["bruno"], MODERATOR)
-        accounts.suspend(
-            Earlier(self, "bruno", 6.2), ids["hugo"], "Shouting in the chat, three times.", 7
-        )
-        with self.store.users.edit(ids["hugo"]) as hugo:
-            hugo.suspension.since -= round(6.2 * DAY_MS)
-            hugo.suspension.until -= round(6.2 * DAY_MS)
-        notes.add(
-            Earlier(self, "bruno", 0),
-            ids["hugo"],
-            "He wrote to me and said sorry. Tomorrow he is back; let us greet him.",
-        )
+        accounts.set_mod_level(Earlier(self, "ada", 150), self.ids["bruno"], MODERATOR)
+        days, hugo_id = 6.2, self.ids["hugo"]
+        reason = "Shouting in the chat, three times."
+        accounts.suspend(Earlier(self, "bruno", days), hugo_id, reason, 7)
+        with self.store.users.edit(hugo_id) as hugo:  # it began, and so it ends, earlier
+            hugo.suspension.since -= round(days * DAY_MS)
+            hugo.suspension.until -= round(days * DAY_MS)
+        text = "He wrote to me and said sorry. Tomorrow he is back; let us greet him."
+        notes.add(Earlier(self, "bruno", 0), hugo_id, text)
         invitations.create(Earlier(self, "ada", 0), 14, 5, "Finn's chess club", "chess club")
-        kofi = self.store.users.read(ids["kofi"])
+        kofi = self.store.users.read(self.ids["kofi"])
         text = "940 points in one minute? There are not that many stars."
         reports.report(Earlier(self, "jun", 0), kofi, "cheating", text)
 

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -193,21 +194,32 @@ def choose_addresses(host: str, port: int, cleanup: contextlib.ExitStack) -> dic
         raise click.BadParameter("the demo needs 127.0.0.1 or localhost", param_hint="--bind")
     addresses = {}
     for name in ("site", "app", "letters", *(game.name for game in GAMES), "chat", "mail"):
-        port = reserve_first_free_port(LOOPBACK, port, cleanup)
+        port = reserve_first_free_port(port, cleanup)
         addresses[name] = f"http://{SITE_HOST if name == 'site' else LOOPBACK}:{port}"
         port += 1
     return addresses
 
 
-def reserve_first_free_port(host: str, port: int, cleanup: contextlib.ExitStack) -> int:
+def reserve_first_free_port(port: int, cleanup: contextlib.ExitStack) -> int:
     """Return the first free port from `port` on; any free port for 0. Raises ClickException."""
     for number in range(port, 65536):
+        if is_taken_at_ipv6(number):
+            continue
         try:
-            return cleanup.enter_context(kept_port(host, number))
+            return cleanup.enter_context(kept_port(LOOPBACK, number))
         except click.ClickException as error:
             if error.__cause__.errno != errno.EADDRINUSE:
                 raise
     raise click.ClickException(f"no port is free from {port} on: choose another with --bind")
+
+
+def is_taken_at_ipv6(port: int) -> bool:
+    """Return True if another program listens at ::1, where browsers look for localhost first."""
+    try:
+        socket.create_server(("::1", port), family=socket.AF_INET6).close()
+    except OSError as error:  # another one says that this machine has no IPv6
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 def server_process(folder: str, url: str, at: dict[str, str]) -> Process:

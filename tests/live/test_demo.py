@@ -94,13 +94,17 @@ def test_end_of_an_app_stops_the_demo_with_one_line(demo):
 
 def test_demo_ignores_settings_and_takes_free_ports(demo, tmp_path: Path):
     own = {"IDENTITY_DATA_DIR": str(tmp_path / "own"), "IDENTITY_BASE_URL": "nonsense"}
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_INET6) as other:
         port = taken.getsockname()[1]
+        first_free = port + 1
+        with contextlib.suppress(OSError):  # this machine has no IPv6
+            other.bind(("::1", first_free))
+            first_free += 1
         started = demo(host="0.0.0.0", port=port, **own, GUNICORN_CMD_ARGS="--nonsense")
         started.start()
     assert requests.get(started.play, timeout=ANSWER_TIMEOUT).status_code == 200
     addresses = [started.site, started.web_app]
-    assert all(port < int(each.rpartition(":")[2]) < port + 50 for each in addresses)
+    assert all(first_free <= int(each.rpartition(":")[2]) < port + 50 for each in addresses)
     assert not (tmp_path / "own").exists()
     pictures = set()
     for user_id, member in enumerate(COMMUNITY, 1):

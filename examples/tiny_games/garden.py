@@ -29,8 +29,9 @@ class Refused(Exception):
 def answer(path: str, values: object, address: str) -> tuple[int, dict]:
     """Return the status and the values of a response; `address` is where this server is reached."""
     try:
-        if not isinstance(values, dict) or not all(type(each) is str for each in values.values()):
-            raise Refused(400, "send a JSON object of texts")
+        texts = values.values() if isinstance(values, dict) else [None]
+        if not all(isinstance(each, str) and each.isascii() for each in texts):
+            raise Refused(400, "send a JSON object of ASCII texts")
         if path == "/nonce":
             return 200, {"nonce": remember(nonces, None)}
         if path == "/enter":

@@ -65,7 +65,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             return self.respond(413, {"message": f"send a body of up to {BODY_LIMIT} bytes"})
         try:
             values = json.loads(self.rfile.read(int(length)))
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.respond(400, {"message": "the body is not JSON"})
         address = f"{HOST}:{self.server.server_port}"
         self.respond(*garden.answer(self.path, values, address))

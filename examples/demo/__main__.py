@@ -234,8 +234,8 @@ def server_process(folder: str, url: str, at: dict[str, str]) -> Process:
         "IDENTITY_CLIENT_REGISTRATION": "members",
         "IDENTITY_SMTP_URL": f"smtp+cleartext://{urlsplit(at['mail']).netloc}",
         "IDENTITY_MAIL_FROM": "friends@example.org",
-        # At the end it waits two seconds for open requests, not half a minute.
-        "GUNICORN_CMD_ARGS": "--log-level=warning --graceful-timeout=2",
+        # At the end it waits five seconds for open requests, not half a minute.
+        "GUNICORN_CMD_ARGS": "--log-level=warning --graceful-timeout=5",
     }
     bind = f"--bind={LOOPBACK}:{urlsplit(at['site']).port}"
     return Process("the server", at["site"], [*SERVE, bind], settings)

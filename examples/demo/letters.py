@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 PATH = "/demo/letters"
-POLICY = "default-src 'none'; style-src 'self'; frame-ancestors 'none'"
+POLICY = "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'"
 LINK = re.compile(r"https?://\S+")
 KEPT = 100  # letters
 LETTER_LIMIT = 1_000_000  # bytes

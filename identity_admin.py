@@ -21,12 +21,13 @@ from commands.players import audit, flair_commands, user_commands
 from commands.printing import escape
 from commands.running import serve, settings
 from commands.stats import stats
+from commands.upgrade import upgrade_check
 from commands.upkeep import check, rotate_key
 from storage.files import storage_error_from
 
 COMMANDS = [serve, demo, settings, check, rotate_key, backup, restore, copy_, export, import_]
 COMMANDS += [stats, user_commands, client_commands, flair_commands, invite_commands]
-COMMANDS += [mail_commands, audit]
+COMMANDS += [mail_commands, audit, upgrade_check]
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 

@@ -1,8 +1,8 @@
 """Write the saved results into docs/, with two plots: `python -m benchmarks.plot`.
 
-The guide for administrators gets one table, and docs/performance.md the others. The results are
-from `python -m benchmarks --save docs/performance.json`, and from `benchmarks.growth`,
-`benchmarks.pages` and `benchmarks.peers` with the same option.
+The tables are in two pages. The results are from `python -m benchmarks --save
+docs/performance.json`, and from `benchmarks.growth`, `benchmarks.pages` and `benchmarks.peers` with
+the same option.
 """
 
 import json
@@ -25,7 +25,7 @@ from benchmarks.tails import CONNECTIONS, ONE_IN, Tail, tails_table
 
 DOCS = Path(__file__).parent.parent / "docs"
 RESULTS, PAGE, PLOT = (DOCS / f"performance.{each}" for each in ("json", "md", "svg"))
-GUIDE, TAILS = DOCS / "administrator.md", DOCS / "tails.svg"
+MEASURED, TAILS = DOCS / "performance-measured.md", DOCS / "tails.svg"
 # The rows of the plot: a title, and the names of the call.
 GROUPS = {
     "A public profile": ("users/info",),
@@ -73,12 +73,10 @@ def main() -> None:
 
 def render(results: dict) -> dict[Path, str]:
     """Return the content of the pages and plots that show these results."""
-    servers, peers = results["servers"], results["peers"]
-    rows = [each for each in read_rows(servers) if each.players == servers["players"]]
-    memory = [Memory(**each) for each in servers["memory"]]
+    peers = results["peers"]
     return {
-        PAGE: fill_page(PAGE, page_sections(results)),
-        GUIDE: fill_page(GUIDE, {"machines": machines_table(rows, memory)}),
+        PAGE: fill_page(PAGE, guide_sections(results)),
+        MEASURED: fill_page(MEASURED, measured_sections(results)),
         PLOT: draw_plot(read_rows(peers)),
         TAILS: draw_tails(read_tails(peers)),
     }
@@ -106,19 +104,29 @@ def fill_page(path: Path, sections: dict[str, str]) -> str:
     return page
 
 
-def page_sections(results: dict) -> dict[str, str]:
-    """Return the text for each marker of the page."""
+def guide_sections(results: dict) -> dict[str, str]:
+    """Return the text for each marker of the page about what a machine is enough for."""
+    servers = results["servers"]
+    memory = [Memory(**each) for each in servers["memory"]]
+    rows = [each for each in read_rows(servers) if each.players == servers["players"]]
+    growing = ("growth", "pages on files", "pages on postgresql")
+    return {
+        "machines": machines_table(rows, memory),
+        "memory": memory_table(memory),
+        **{
+            each: targets_table([Target(**target) for target in results[each]["targets"]])
+            for each in growing
+        },
+    }
+
+
+def measured_sections(results: dict) -> dict[str, str]:
+    """Return the text for each marker of the page with the measurements."""
     servers, peers = results["servers"], results["peers"]
     return {
         "conditions": f"{servers['date']}: {servers['conditions']}.",
         "rates": rates_table(read_rows(servers)),
-        "memory": memory_table([Memory(**each) for each in servers["memory"]]),
         "targets": targets_table([Target(**each) for each in servers["targets"]]),
-        "growth": targets_table([Target(**each) for each in results["growth"]["targets"]]),
-        **{
-            each: targets_table([Target(**target) for target in results[each]["targets"]])
-            for each in ("pages on files", "pages on postgresql")
-        },
         "race conditions": f"{peers['date']}: {peers['conditions']}, {peers['versions']}.",
         "race": rates_table(read_rows(peers)),
         "tails": tails_table(read_tails(peers)),

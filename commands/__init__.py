@@ -2,8 +2,9 @@
 
 Each module has the commands of one subject: `running` (serve, settings), `players` (user, flair,
 audit), `clients`, `invites`, `mail`, `stats`, `archives` (backup, restore, export, import),
-`upkeep` (check, rotate-key) and `demo`. `printing` shows records as columns or JSON, `nightly`
-keeps some of the nightly archives, and `address` finds the running server's address for links.
+`upkeep` (check, rotate-key), `upgrade` (upgrade-check) and `demo`. `printing` shows records as
+columns or JSON, `nightly` keeps some of the nightly archives, and `address` finds the running
+server's address for links.
 """
 
 import contextlib

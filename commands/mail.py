@@ -31,21 +31,13 @@ def mail_test(address: str) -> None:
     if not config["SMTP_URL"]:
         raise SettingError("SMTP_URL", "is not set: smtp://user:password@host:port")
     # With Jinja, which no other command here needs.
-    from identity.messages.letter import Letter
-    from identity.messages.mail import compose, new_mailer
+    from identity.messages.mail import send_test
     from identity.messages.outbox import NotSent
 
-    site, url = config["SITE_NAME"], config["BASE_URL"]
-    text = [f"This is a test of {site}. Emails to players will arrive like this one."]
-    letter = Letter(f"A test of {site}", text, url, "Open the site")
-    content = compose(config, address, letter)
-    mailer = new_mailer(config, log=echo)
     try:
-        mailer.send(address, content.encode())
+        send_test(config, address, log=echo)
     except NotSent as error:
         raise click.ClickException(str(error)) from error
-    finally:
-        mailer.close()
     echo(f"The server took the letter to {address}. If it does not arrive, look for it as spam.")
 
 

@@ -19,8 +19,15 @@ import click
 from commands import open_installation
 from commands.address import kept_address
 from commands.printing import escape
-from identity.http.proxies import check_proxies
-from identity.site.advice import check_emails, check_environment, check_passkey_hosts, passkey_note
+from identity.http.proxies import check_networks, check_proxies
+from identity.site.advice import (
+    check_emails,
+    check_environment,
+    check_passkey_hosts,
+    explain_loopback,
+    passkey_note,
+)
+from identity.site.clock import check_clock
 from identity.site.settings import ROOT, SETTINGS, read_settings
 from model.errors import StorageError
 from storage import Storage, mask_url
@@ -149,6 +156,8 @@ def serve(bind: tuple[str, int], workers: int, threads: int, server: str) -> Non
         click.echo(f"How to fix it: identity-server settings{option}", err=True)
     if is_new:
         offer_first_account(store, values["BASE_URL"])
+    for sentence in explain_loopback(values["BASE_URL"]):
+        click.echo(sentence)
     store.close()
     try:  # until the server ends
         click.get_current_context().with_resource(kept_address(values))
@@ -205,6 +214,15 @@ def settings(bind: tuple[str, int], server: str) -> None:
     """Print each setting, its origin, and what looks wrong with the fix.
 
     Give the --bind and --server that you give `serve`: they are compared with the settings.
+
+    Settings are environment variables. These five matter first; docs/settings.md has all:
+
+    \b
+    IDENTITY_BASE_URL   where people reach the server, such as https://id.example.org
+    IDENTITY_SITE_NAME  what the pages call this site
+    IDENTITY_SIGN_UP    who may create an account: open, invite or closed
+    IDENTITY_SMTP_URL   the mail server, for lost passwords
+    IDENTITY_DATA_DIR   the folder of the records
     """
     values = settings_at(*bind)
     for name, setting in SETTINGS.items():
@@ -227,5 +245,6 @@ def check_records(values: dict) -> list[Advice]:
         store = open_installation()
         hosts = check_passkey_hosts(store, values["BASE_URL"])
         proxies = check_proxies(store, values["PROXIES"])
-        return [*hosts, *proxies, *check_emails(store, values)]
+        networks = check_networks(store, values["BASE_URL"])
+        return [*hosts, *proxies, *networks, *check_clock(store), *check_emails(store, values)]
     return []

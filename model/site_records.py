@@ -96,7 +96,9 @@ class Message:
 class State:
     """How the last run of something ended, or when it last happened."""
 
-    id: str  # "backup", "unconfirmed" (see mail_channel.py) or "address" (see proxies.py)
+    # "backup"; "unconfirmed" (see mail_channel.py); "address" and "network" (see proxies.py);
+    # "clockmail" and "clockchat" (see clock.py); "checklist" (see checklist.py)
+    id: str
     time: int  # of the last success or event; 0: none
     problem: str = ""  # of a later failure, or what was received
     times: list[int] = field(default_factory=list)  # of the last events

@@ -5,6 +5,7 @@ from pages.account.profile import account
 from pages.account.security import security
 from pages.admin.apps import admin_apps
 from pages.admin.chat import chat
+from pages.admin.guide import guide
 from pages.admin.invitations import invitations
 from pages.admin.log import log
 from pages.admin.look import look
@@ -34,4 +35,5 @@ BLUEPRINTS += [sign_in, passkey_sign_in, sign_up, welcome, recovery, device, log
 BLUEPRINTS += [account, security, passkeys]
 BLUEPRINTS += [games, players, reports, moderation]
 BLUEPRINTS += [developer, tester, documentation, discovery]
-BLUEPRINTS += [overview, admin_reports, admin_players, admin_apps, invitations, log, look, chat]
+BLUEPRINTS += [overview, guide, admin_reports, admin_players, admin_apps]
+BLUEPRINTS += [invitations, log, look, chat]

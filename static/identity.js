@@ -1,4 +1,4 @@
-// Signs players in, on web pages and in web games. Each identity server has this module; docs/games.md has examples:
+// Signs players in, on web pages and in web games. Each identity server has this module; docs/games/browser.md has examples:
 //     import { signIn } from "https://id.example.org/static/v1/identity.js"; const player = await signIn({ clientId });
 
 /** A player, as `GET /api/oauth/whois` describes one; with an `email` if the scope has it.

@@ -17,7 +17,7 @@ from types import ModuleType
 
 from model.errors import BadInstallation
 from storage.contract import Storage
-from storage.maintenance import Advice, Problem, Progress, ignore
+from storage.maintenance import Advice, Problem, Progress, Upgrade, ignore
 
 # The package of each backend, by URL scheme.
 BACKENDS = {
@@ -59,6 +59,15 @@ def find_advice(data_dir: str, picture_dir: str, url: str = "files") -> list[Adv
     The arguments are those of `open_storage`. Raises BadInstallation for an unknown backend.
     """
     return list(_backend_of(url).find_advice(data_dir, picture_dir, url))
+
+
+def find_upgrade(data_dir: str, picture_dir: str, url: str = "files") -> Upgrade | None:
+    """Return what the next start does to an installation, None if there is none; change nothing.
+
+    The arguments are those of `open_storage`. Raises BadInstallation as the start would, and
+    StorageFailed.
+    """
+    return _backend_of(url).find_upgrade(data_dir, picture_dir, url)
 
 
 def _backend_of(url: str) -> ModuleType:

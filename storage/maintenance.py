@@ -67,6 +67,23 @@ class Advice:
     fix: str
 
 
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What the next start of this program does to an installation that an older one made."""
+
+    layout: int
+    next_layout: int
+    keys: dict[str, int]  # those that are added, each with the number of records that get it
+    kinds: list[str]  # those that are new, without records
+    removed: list[str]  # keys that older programs need
+    seconds: float  # an estimate, from a measurement on this installation
+
+    @property
+    def keeps_way_back(self) -> bool:
+        """True if the older program can use what the start leaves."""
+        return self.layout == self.next_layout and not self.removed
+
+
 class Snapshot(ABC):
     """One state of an installation.
 

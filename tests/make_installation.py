@@ -14,7 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from identity.access.passwords import hash_password
-from model.records import ADMINISTRATOR, Grant, OpenIdKey, Session, Suspension, now_ms
+from model import kinds
+from model.records import (
+    ADMINISTRATOR,
+    Cover,
+    FormerEmail,
+    Grant,
+    OpenIdKey,
+    Passkey,
+    RecoveryCodes,
+    Report,
+    Session,
+    Suspension,
+    now_ms,
+    sha256,
+)
+from model.site_records import Logo, Look, Note, Webhook
 from storage import open_storage
 from storage.whole import archive
 
@@ -22,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "correct horse battery staple"
 
 
-def fill(store) -> dict[str, str]:
+def fill(store) -> dict[str, str | list[str]]:
     """Fill an empty installation; return the facts that its records do not tell."""
     users, hashed = store.users, hash_password(PASSWORD)
     invite, used_invite = store.invites.issue(36_500), store.invites.issue(36_500)
@@ -50,7 +65,22 @@ def fill(store) -> dict[str, str]:
     store.keys.rotate(drop_old=False)
     handle = store.handles.of(gone)
     store.openid_keys.add(OpenIdKey("k" * 43, "a modulus", "a private half", 0, 10**14))
+    now, end = now_ms(), 10**14
+    site_records = {
+        kinds.PASSKEYS: Passkey(sha256("c"), 1, "h", "c", "k", "id.example.org", "Phone", now),
+        kinds.RECOVERY_CODES: RecoveryCodes(1, [sha256("a code")], now),
+        kinds.FORMER_EMAILS: FormerEmail(sha256("old@example.org"), 1, end, now),
+        kinds.COVERS: Cover(f"{game.id}-{now}", game.id, "AAAA", "AAAA"),
+        kinds.REPORTS: Report(f"{now:015}-00000000", 1, f"user:{cleo.id}", "spam", "", now, end),
+        kinds.NOTES: Note(f"{now:015}-00000000", cleo.id, 1, "Was warned.", now),
+        kinds.LOOKS: Look("site", now, welcome="Hello", accent="#7a3fb0", logo=now),
+        kinds.LOGOS: Logo(now, "AAAA"),
+        kinds.WEBHOOKS: Webhook("chat", now, "https://chat.example/1", "json", ["player"]),
+    }
+    for kind, record in site_records.items():
+        store.records(kind).add(record)
     facts = {"password": PASSWORD, "invite": invite, "used_invite": used_invite}
+    facts["kinds"] = [kind.name for kind in site_records]
     return facts | {"game": game.id, "secret": secret, "public": public.id, "handle": handle}
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks count what they should, and docs/performance.md shows their saved results."""
+"""The benchmarks count what they should, and docs/ shows their saved results."""
 
 import json
 import socket

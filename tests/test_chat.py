@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
+from email.utils import formatdate
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from identity.messages import webhook as webhooks
 from identity.messages.outbox import CHAT, Channel, NotSent, Sender, announce
 from identity.messages.webhook import Chat as ChatChannel
 from identity.messages.webhook import check_address, deliver, is_public_address
+from identity.site.clock import check_clock
 from model.kinds import OUTBOX, WEBHOOKS, given_up_of, queue_of
 from model.records import ADMINISTRATOR, MODERATOR, now_ms
 from model.site_records import Message, Webhook
@@ -186,6 +188,17 @@ def test_chat_may_ask_to_wait(storage, chat, tell):
     make_due(storage)
     Sender(storage, ChatChannel(storage, SITE, True)).send_due(0)  # the time has passed
     assert waiting(storage) == [] and len(chat.received) == 3
+
+
+def test_date_of_the_response_is_compared_with_our_clock(storage, chat, tell):
+    sender, handler, told = tell(), chat.server.RequestHandlerClass, []
+    for ahead in (0, 3600, 0):
+        date = formatdate(time.time() - ahead, usegmt=True)
+        handler.date_time_string = lambda _, date=date: date
+        announce(storage, "player", "x", "/")
+        sender.send_due(0)
+        told.append([each.problem for each in check_clock(storage)])
+    assert told[0] == told[2] == [] and "1 hour ahead of that of the webhook" in told[1][0]
 
 
 def test_redirect_is_not_followed(storage, chat, tell):

@@ -31,6 +31,7 @@ from commands.address import kept_address
 from commands.running import usable_cores
 from identity.access import passwords
 from identity.http.proxies import note_unreadable
+from identity.site.advice import explain_loopback
 from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
 from storage.flat_files import disk
@@ -473,7 +474,9 @@ def test_serve_prints_the_address_and_the_next_step_if_empty(server):
     assert server.installation.record("user", "show", "ada")["modLevel"] == 2
     assert server.get("/api/users/info?id=1") == 200
     second_output = server.installation.output("serve", "--bind", "127.0.0.1:0")
-    assert re.fullmatch(r"Identity Server is at http://127\.0\.0\.1:\d+/\n", second_output)
+    address, *others = second_output.splitlines()
+    assert re.fullmatch(r"Identity Server is at http://127\.0\.0\.1:\d+/", address)
+    assert others == explain_loopback(address.split()[-1].rstrip("/")) != []
 
 
 @pytest.mark.live
@@ -485,7 +488,8 @@ def test_proxy_headers_are_trusted_only_by_the_setting(server):
 def test_serve_prints_the_base_url_or_an_address_that_can_be_opened(empty):
     variables = {"IDENTITY_BASE_URL": "https://id.example.org", "IDENTITY_SITE_NAME": "Ada's"}
     printed = empty.output("serve", "--bind", "127.0.0.1:0", "--workers", "3", **variables)
-    assert printed.startswith("Ada's is at https://id.example.org/\n")
+    assert printed.startswith("Ada's is at https://id.example.org/\nNobody has an account yet.")
+    assert "Nobody else can open" not in printed
     assert {"gunicorn", "--workers=3", "--threads=12"} <= set(empty.served)
     assert "IDENTITY" not in shlex.join(empty.served)
     printed = empty.output("serve", "--bind", "0.0.0.0:0", IDENTITY_SITE_NAME="Site")

@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import fixtures
@@ -22,6 +23,7 @@ from identity.http.signing import decode_base64, serializer
 from identity.http.stamps import TOO_QUICK
 from identity.oauth.clients import DEVICE_GRANT
 from identity.oauth.device import ANSWER_PREFIX, LETTERS, USER_CODE_PREFIX, parse_user_code
+from identity.site.settings import ROOT
 from model.records import Suspension
 from pages.entry.device import (
     EXPIRED,
@@ -118,6 +120,22 @@ def answer(browser, started: dict, decision: str = "allow") -> str:
 
 
 # -- the whole flow -----------------------------------------------------------------------------
+
+
+def test_documented_requests_are_those_of_a_device(adas_browser, device, anyone):
+    page = Path(ROOT, "docs/games/devices.md").read_text(encoding="utf-8")
+    request = r"^<!-- {} -->\n```http\nPOST https://[^/]+(.*)\nContent-Type: (.*)\n\n(.*)\n```$"
+
+    def send(name: str, **values: str) -> dict:
+        path, content_type, form = re.search(request.format(name), page, re.MULTILINE).groups()
+        for placeholder, value in values.items():
+            form = form.replace(f"={placeholder}", f"={value}")
+        return anyone.post(path, data=form, content_type=content_type).json
+
+    started = send("start", CLIENT_ID=device.id)
+    answer(adas_browser, started)
+    values = {"DEVICE_CODE": started["device_code"], "CLIENT_ID": device.id}
+    assert send("poll", **values)["token_type"] == "Bearer"
 
 
 @on_each_backend
@@ -559,7 +577,7 @@ def test_unsaved_decision_says_what_to_do(adas_browser, device, started, faults,
     assert again.status_code == (200 if kind == "used codes" else 403)
 
 
-def test_qr_code_has_the_address_of_the_page_alone(device, started, monkeypatch):
+def test_qr_code_has_the_address_of_the_page_alone(device, started):
     """Pages of any site may show it; nothing is looked up."""
     path = started["verification_qr_uri"].removeprefix("http://localhost")
     shown = device.http.get(path, headers={"Sec-Fetch-Site": "cross-site"})
@@ -574,6 +592,3 @@ def test_qr_code_has_the_address_of_the_page_alone(device, started, monkeypatch)
         assert [[pixels[x, y] == 0 for x in middle] for y in middle] == modules
     for wrong in ("", "?user_code=", "?user_code=AAAA-AAAA", "?user_code=https://evil.example"):
         assert device.http.get(f"/oauth/device/qr{wrong}").status_code == 404
-    monkeypatch.setattr(identity.oauth.device, "has_qr", lambda: False)
-    assert device.http.get(path).status_code == 404
-    assert "verification_qr_uri" not in device.start().json

@@ -22,6 +22,7 @@ from identity.messages.letter import Letter
 from identity.messages.mail import compose, new_mailer
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
+from identity.site.clock import check_clock
 from identity.site.settings import SettingError, parse_smtp_url, read_settings
 from model.errors import StorageFailed
 from model.kinds import OUTBOX, given_up_of, waiting_queues
@@ -331,6 +332,15 @@ def test_host_or_reply_that_python_cannot_decode_pauses_all(storage, put):
             send_now(storage, Sender(storage, Mail(storage, config_of(f"smtp://{place}"))))
             [letter] = waiting(storage)
             assert "cannot be used" in letter.problem and letter.tries == 0
+
+
+def test_date_in_the_greeting_is_compared_with_our_clock(storage, put):
+    put()
+    greeting = b"220 mail.example ESMTP Exim 4.96 Sat, 01 Jan 2000 10:00:00 +0000\r\n"
+    with scripted_server(greeting, b"500 x\r\n" * 3, 30.0) as port:
+        send_now(storage, Sender(storage, Mail(storage, config_of(f"smtp://127.0.0.1:{port}"))))
+    [advice] = check_clock(storage)
+    assert "days ahead of that of the mail server" in advice.problem
 
 
 def test_endless_reply_is_not_kept_in_memory(storage, put):

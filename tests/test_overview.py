@@ -1,23 +1,34 @@
 """The first page of moderators and administrators, and the numbers."""
 
+import functools
+import re
 import time
 
 import fixtures
 import pytest
 from conftest import on_each_backend
-from forms import parse, text_of
+from forms import parse, race, text_of
 
 from identity.acts import apps as app_acts
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
-from identity.http.proxies import PlainAddress, check_proxies, note_unreadable
+from identity.http.proxies import (
+    PlainAddress,
+    check_networks,
+    check_proxies,
+    note_sign_in,
+    note_unreadable,
+)
 from identity.messages.outbox import MAIL, new_message
 from identity.site import statistics
+from identity.site.advice import explain_loopback
+from identity.site.clock import check_clock, note_clock
 from identity.site.formatting import format_age
 from identity.site.statistics import Numbers, count_numbers, note_backup, read_numbers
+from model.errors import StorageFailed
 from model.kind import DAY_MS
 from model.kinds import OUTBOX, STATES
-from model.records import MODERATOR, Suspension, now_ms
+from model.records import ADMINISTRATOR, MODERATOR, Suspension, now_ms
 from model.site_records import State
 
 PATH = "/admin"
@@ -149,6 +160,173 @@ def test_page_says_what_stops_letters_behind_those_that_wait_for_their_turn(app,
     stopped = {"pauses": 1, "problem": "535 Wrong."}
     add(new_message(MAIL, "recovery", "x", to="a@b.example", good_until=good_until, **stopped))
     assert "no emails can be sent. 535 Wrong." in text_of(boss.get(PATH))
+
+
+# -- a new site -----------------------------------------------------------------------------------
+
+
+def test_pages_with_links_say_that_a_loopback_address_is_for_this_machine_alone(app, boss, enter):
+    """With the way from there to friends, for administrators."""
+    for path in (PATH, "/admin/invitations"):
+        app.config["BASE_URL"] = "http://127.0.0.1:8000"
+        [notice] = parse(boss.get(path)).select(".head .warning")
+        assert list(notice.stripped_strings) == [
+            *explain_loopback("http://127.0.0.1:8000"),
+            "How to do this",
+        ]
+        assert notice.a["href"] == "/admin/docs/administrator"
+        assert "IDENTITY_BASE_URL=https://id.example.org" in notice.text
+        app.config["BASE_URL"] = "http://localhost.example"
+        assert not parse(boss.get(path)).select(".head .warning")
+    app.config["BASE_URL"] = "http://localhost"
+    assert "Nobody else" not in enter("Warden", MODERATOR).get(PATH).text
+
+
+def steps(browser) -> dict[str, str | None]:
+    """Return the first steps on the page, by their words: where each leads, None if it is done."""
+    items = parse(browser.get(PATH)).select(".checklist li")
+    links = [each.a and each.a["href"] for each in items]
+    assert [bool(each.select(".unseen")) for each in items] == [each is None for each in links]
+    return dict(zip((each.text.split(": ")[-1].strip() for each in items), links, strict=True))
+
+
+def test_first_steps_are_ticked_by_what_is_so_and_go_when_all_are_done(app, store, boss, enter):
+    expected = {
+        "Name your site": "/admin/docs/settings",
+        "Let friends reach it": "/admin/docs/administrator",
+        "Set up email": "/admin/docs/mail",
+        "Back up every night": "/admin/docs/backups",
+        "Register your first game": "/developer",
+        "Invite your first player": "/admin/invitations",
+    }
+    assert steps(boss) == expected
+    for words, do in {
+        "Name your site": lambda: app.config.update(SITE_NAME="Ada's Games"),
+        "Register your first game": lambda: store.clients.register("Game", [], None),
+        "Invite your first player": lambda: store.invites.issue(7),
+        "Back up every night": lambda: note_backup(store),
+        "Set up email": lambda: app.config.update(SMTP_URL="smtp://localhost:1"),
+    }.items():
+        do()
+        expected[words] = None
+        assert steps(boss) == expected
+    assert steps(enter("Warden", MODERATOR)) == {}
+    app.config["BASE_URL"] = "http://games.example"
+    assert steps(boss) == {}
+
+
+def test_first_steps_are_hidden_for_all_administrators(boss, enter):
+    other = enter("Other", ADMINISTRATOR)
+    statistics.last_numbers.clear()
+    assert steps(other)["Invite your first player"] is None  # there are two players
+    assert boss.post(f"{PATH}/checklist/hide").location == PATH
+    assert steps(boss) == steps(other) == {}
+
+
+# -- email ----------------------------------------------------------------------------------------
+
+
+def test_letter_goes_to_the_own_address_alone(app, store, boss, mail_server, monkeypatch):
+    """The page says what became of it."""
+
+    def press(**form: str) -> str:
+        answer = boss.post(f"{PATH}/mail/test", data=form)
+        return text_of(boss.get(PATH) if answer.status_code == 303 else answer)
+
+    assert "Nothing was sent: email is not set up." in press()
+    assert "Send a test letter" not in boss.get(PATH).text
+    url = mail_server.url()
+    app.config.update(SMTP_URL=url, MAIL_FROM="players@games.example")
+    assert "Send a test letter" in boss.get(PATH).text
+    assert "The mail server took a letter to boss@example.org." in press(to="eve@example.org")
+    assert mail_server.recipients == ["boss@example.org"]
+    mail_server.replies["boss@example.org"] = "550 No such user"
+    refused = "The letter was not sent. The server refused the letter: 550 No such user"
+    assert refused in press()
+    app.config["SMTP_URL"] = "smtp://localhost:1"
+    assert "The letter was not sent. The server cannot be reached" in press()
+    store.users.change_email(1, "")
+    assert "Your account has no email. Add one" in press()
+    store.users.change_email(1, "boss@example.org")
+    app.config["SMTP_URL"] = url
+    assert refused in press()
+    mail_server.pauses["EHLO"] = 1
+    monkeypatch.setattr("pages.admin.overview.TEST_TIMEOUT", 0.2)
+    # By the time for the letter, or by that for each reply, which end together.
+    late = "The server (took longer than 0.2 seconds|ended the connection, or did not respond)"
+    assert re.search(late, press())
+    assert "Too many tries." in press()  # five were counted
+
+
+# -- one network, and the clock -------------------------------------------------------------------
+
+
+SITE, PROXY = "https://id.example.org", "172.18.0.1"
+
+
+def sign_ins(store, *addresses: str, last: int = 0) -> bool:
+    """Note a sign-in from each address; return whether the networks are warned of."""
+    for each in addresses:
+        note_sign_in(store, SITE, each, last)
+    return bool([*check_networks(store, SITE)])
+
+
+@on_each_backend
+def test_sign_ins_of_five_players_from_one_network_are_warned_of(storage, clock, monkeypatch):
+    assert not sign_ins(storage, *[PROXY] * 4)
+    assert not sign_ins(storage, *[PROXY] * 4, last=now_ms())  # the same players again
+    assert sign_ins(storage, "172.18.0.77")  # one /24
+    state = storage.records(STATES).read("network")
+    assert PROXY[:6] not in str(state) and len(state.times) == 5
+    monkeypatch.setattr("identity.http.proxies.edit_state", None)  # nothing more is written
+    assert sign_ins(storage, PROXY)
+    monkeypatch.undo()
+    assert not [*check_networks(storage, "http://192.168.1.2")]
+    monkeypatch.setattr("storage.contract.KEYS_CACHED", 0)  # seconds that the rotation waits
+    storage.keys.rotate(drop_old=False)
+    assert sign_ins(storage, PROXY)
+    clock.shift(86_400)
+    assert not sign_ins(storage)  # the warning is of the last day
+    assert sign_ins(storage, *[PROXY] * 5)
+    assert not sign_ins(storage, "2001:db8::")
+    assert not sign_ins(storage, *[PROXY] * 9)  # a second network was seen today
+    clock.shift(86_400)
+    race(*[functools.partial(sign_ins, storage, PROXY)] * 8)
+    assert sign_ins(storage) and len(storage.records(STATES).read("network").times) == 5
+
+
+def test_sign_in_notes_its_network_and_does_not_depend_on_it(app, store, boss, enter, monkeypatch):
+    assert store.records(STATES).find("network") is None  # of a loopback address
+    app.config["BASE_URL"] = "http://games.example"
+
+    def fail(*_: object) -> None:
+        raise StorageFailed("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("identity.http.proxies.edit_state", fail)
+        enter("First")
+    for number in range(5):
+        enter(f"Guest {number}")
+    assert "all sign-ins of the last day came from one network" in text_of(boss.get(PATH))
+
+
+@on_each_backend
+def test_clock_that_differs_is_named_for_a_day_or_until_it_does_not(storage, clock):
+    def told(ahead: float, template: str = "%a, %d %b %Y %H:%M:%S GMT") -> list[str]:
+        date = time.strftime(template, time.gmtime(time.time() - ahead))
+        note_clock(storage, "mail", f"220 mail.example ESMTP; {date}")
+        return [each.problem.partition(" (")[0] for each in check_clock(storage)]
+
+    assert told(30) == told(-30) == []
+    assert storage.records(STATES).find("clockmail") is None
+    for ahead, words in ((31, "less than a minute ahead of"), (-7200, "2 hours behind")):
+        assert told(ahead) == [f"the clock of this machine is {words} that of the mail server"]
+    for template in ("%Y", "Xyz, 31 Feb 2026 10:00:00 GMT", "Mon, 01 Jan 9999 99:99:99 GMT"):
+        assert len(told(0, template)) == 1  # nothing can be read
+    assert told(0, "%a, %d %b %Y %H:%M:%S -0000") == []
+    assert len(told(31)) == 1
+    clock.shift(86_400)
+    assert [*check_clock(storage)] == []
 
 
 @on_each_backend

@@ -39,9 +39,10 @@ def required_distributions() -> dict[str, list[Requirement]]:
     while waiting:
         each = waiting.pop()
         name = canonicalize_name(each.name)
-        if name not in found:
+        if name not in found or each.extras:
             waiting += requirements(name, set(each.extras))
-        found.setdefault(name, []).append(each)
+        if name != "identity-server":  # whose extras name each other
+            found.setdefault(name, []).append(each)
     return found
 
 

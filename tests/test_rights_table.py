@@ -1,4 +1,4 @@
-"""The table of docs/administrator.md says who can do what: each level tries each act."""
+"""The table of docs/everyday.md says who can do what: each level tries each act."""
 
 import itertools
 import re
@@ -24,7 +24,7 @@ from model.site_records import Note, Webhook
 from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
 
-PAGE = Path(__file__).parent.parent / "docs" / "administrator.md"
+PAGE = Path(__file__).parent.parent / "docs" / "everyday.md"
 USER, OUT, APP = "/users/<user_id>", "/users/<out_id>", "/developer/<client_id>"
 CHAT, LISTED = "/admin/chat", "/play/<client_id>/listed"
 INVITATIONS = "/admin/invitations"
@@ -34,6 +34,7 @@ ACTS = {
     "see at `/admin` what waits": [("/admin", None)],
     "see the numbers there": [("/admin", "Numbers")],
     "see the players at `/admin/players`": [("/admin/players", None)],
+    "read the guide at `/admin/docs`": [("/admin/docs", None), ("/admin/docs/everyday", None)],
     "read and answer a report": [
         ("/admin/reports/<report_id>", None),
         ("/admin/reports/<report_id>", {"answer": "Done."}, "report answer: report"),
@@ -116,6 +117,10 @@ ACTS = {
         (f"{CHAT}/test", {}),
         (f"{CHAT}/given-up", {}, "chat"),
     ],
+    "hide the first steps, send oneself a test letter": [
+        ("/admin/checklist/hide", {}),
+        ("/admin/mail/test", {}),
+    ],
 }
 # Forms that are refused once another moderator was faster, and what the page says then.
 OUTDATED = {"/admin/reports/<report_id>": AnsweredBefore, f"{INVITATIONS}/revoke": EndedBefore}
@@ -129,9 +134,9 @@ FOR_EVERYBODY = {f"{USER}/report", "/play/<client_id>/authorize"}
 
 def rows_of_the_table() -> dict[str, list[str]]:
     """Return what players, moderators and administrators may do, and if it needs a proof."""
-    section = PAGE.read_text("utf-8").partition("### What moderators can do")[2]
+    section = PAGE.read_text("utf-8").partition("## What moderators can do")[2]
     rows = re.findall(
-        r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", section.partition("\n### ")[0], re.MULTILINE
+        r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE
     )
     return {what: ["no", *levels] for what, *levels in rows[1:]}
 

@@ -199,7 +199,7 @@ def test_nothing_is_stored(faults, issue, check):
 
 
 def test_addresses_have_one_form_or_are_refused(subtests):
-    games = Path(ROOT, "docs/games.md").read_text()
+    games = Path(ROOT, "docs/games/tickets.md").read_text()
     table = re.findall(r"^\| `(.*?)` \| (?:`(.*?)` \||refused)", games, re.MULTILINE)
     table = table[next(n for n, row in enumerate(table) if row[0] == SERVER) :][:13]
     assert sum(not form for _, form in table) == 6

@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
+from PIL import Image, ImageChops, ImageCms, ImageDraw, PngImagePlugin
 
 from images.pictures import MAX_BYTES, SIZES, make_picture, read_centre
 from model import errors
@@ -264,6 +264,27 @@ def test_colours_and_grey_levels_are_the_same_in_every_mode_and_depth(subtests):
                 *seen, opacity = centre_colour(upload)
                 assert max(abs(each - level) for each in seen) <= 3
                 assert opacity == 255
+
+
+@pytest.mark.live
+def test_small_picture_is_exact_where_it_is_drawn():
+    """Lossy WebP has one colour for 2 x 2 pixels, so that flat colours run into each other."""
+
+    def losses(image: Image.Image) -> dict[str, int]:
+        """Return the largest error of a channel in the picture of each size."""
+        found = {}
+        for size, made in make_picture(encode(image, "PNG")).items():
+            exact = image.resize(SIZES["picture"][size], Image.Resampling.LANCZOS)
+            with Image.open(io.BytesIO(made)) as picture:
+                difference = ImageChops.difference(exact, picture.convert("RGB"))
+            found[size] = max(high for _, high in difference.getextrema())
+        return found
+
+    drawn = opaque(["RGBW", "GRWB", "KRGB", "BKWR"]).resize((256, 256), Image.Resampling.NEAREST)
+    assert losses(drawn) == {"large": 0, "medium": 0, "small": 0}
+    photograph = Image.merge("RGB", [Image.effect_noise((256, 256), 60) for _ in "RGB"])
+    lost = losses(photograph)
+    assert lost["large"] > 0 and lost["medium"] > 0 == lost["small"]
 
 
 def test_transparency_is_kept(subtests):

@@ -8,6 +8,7 @@ from identity.access.links import CONFIRMATION, PASSWORD, codes_of, find_by_addr
 from identity.messages.letter import Letter, confirmation_letter, recovery_letter
 from identity.messages.mail import compose, new_mailer, read_template
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused
+from identity.site.clock import note_clock
 from identity.site.states import edit_state
 from model.errors import StorageError
 from model.kind import HOUR_MS
@@ -33,10 +34,15 @@ class Mail(Channel):
     def __init__(self, store: Storage, config: Mapping[str, str]) -> None:
         self._config = config
         self._store = store
-        self._mailer = new_mailer(config)
+        self._mailer = new_mailer(config, log=self._read_greeting)
         self._took = 0.5  # seconds for the last letter that was composed as it was sent
         self._postponed = Counter()  # letters since the connection began, by their limit
         read_template()
+
+    def _read_greeting(self, line: str) -> None:
+        """Compare our clock with the date that some servers greet with (RFC 5321 4.3.1)."""
+        if line.startswith("< 220 "):
+            note_clock(self._store, MAIL, line)
 
     def send(self, message: Message) -> None:
         """Send a letter; one without a recipient here counts as sent. Raises NotSent.

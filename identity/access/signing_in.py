@@ -10,8 +10,9 @@ from identity.access.passwords import hash_password, needs_rehash
 from identity.access.sessions import BROWSER
 from identity.acts import accounts
 from identity.acts.actors import Actor, Authority, NotAllowed
-from identity.http.context import get_storage
+from identity.http.context import base_url, get_storage
 from identity.http.limits import client_address, password_place
+from identity.http.proxies import note_sign_in
 from model.errors import StorageError
 from model.records import Session, User, now_ms
 
@@ -50,6 +51,7 @@ def start_session(
     by = Authority(get_storage(), Actor(user.id))
     if not accounts.start_session(by, user, entry, kept_hash, new_hash is not None, replaced):
         return False
+    note_sign_in(get_storage(), base_url(), address, user.last_sign_in)
     unsent.drop_of_others(user.id)
     kept = {name: session[name] for name in (BROWSER, "unsent") if name in session}
     session.clear()

@@ -64,7 +64,29 @@ def header_text(text: str, is_name: bool = False) -> str:
     return f'"{quote(text)}"' if is_name else text
 
 
-def new_mailer(config: Mapping[str, str], log: Callable[[str], None] = lambda line: None) -> Mailer:
-    """Return what gives letters to the server of the settings; `log` gets the dialogue."""
+def new_mailer(
+    config: Mapping[str, str],
+    log: Callable[[str], None] = lambda line: None,
+    timeout: int | None = None,
+) -> Mailer:
+    """Return what gives letters to the server of the settings; `log` gets the dialogue.
+
+    `timeout` is in seconds for each letter, None for the usual one.
+    """
     server = parse_smtp_url(config["SMTP_URL"])
-    return Mailer(server, config["MAIL_FROM"], config["BASE_URL"], log)
+    return Mailer(server, config["MAIL_FROM"], config["BASE_URL"], log, timeout)
+
+
+def send_test(config: Mapping[str, str], to: str, **options) -> None:
+    """Give a test letter to the server at once. Raises NotSent.
+
+    `options` are those of `new_mailer`.
+    """
+    site, url = config["SITE_NAME"], config["BASE_URL"]
+    text = [f"This is a test of {site}. Emails to players will arrive like this one."]
+    content = compose(config, to, Letter(f"A test of {site}", text, url, "Open the site"))
+    mailer = new_mailer(config, **options)
+    try:
+        mailer.send(to, content.encode())
+    finally:
+        mailer.close()

@@ -26,7 +26,6 @@ from model.addresses import ascii_email
 TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
 CONNECTING = 20  # seconds for each address of the server
 MOST_LETTERS = 100  # of one connection
-TOO_LATE = f"The server took longer than {TIMEOUT} seconds."
 NO_TLS = (
     "The server offers no TLS, so no letter is sent. Try smtps:// in IDENTITY_SMTP_URL. In a "
     "network of your own, smtp+cleartext:// sends letters that anybody there can read."
@@ -65,20 +64,22 @@ class Dialogue(smtplib.SMTP):
         own_name: str,
         log: Callable[[str], None],
         opened: Callable[[socket.socket], None],
+        timeout: int,
     ) -> None:
         self._tls = server.tls
         self._log = log
         self._opened = opened
         self._hides = False  # what is sent and received: a password
         self.command = ""  # the last one
-        super().__init__(server.host, server.port, own_name, TIMEOUT)
+        super().__init__(server.host, server.port, own_name, timeout)
 
     def connect(
         self, host: str = "localhost", port: int = 0, source_address: tuple | None = None
     ) -> tuple[int, bytes]:
         """Connect, with TLS if the URL says so, and return the greeting."""
-        self.sock, self.file = socket.create_connection((host, port), CONNECTING), None
-        self.sock.settimeout(TIMEOUT)
+        connecting = min(CONNECTING, self.timeout)
+        self.sock, self.file = socket.create_connection((host, port), connecting), None
+        self.sock.settimeout(self.timeout)
         self._opened(self.sock)
         if self._tls:
             context = ssl.create_default_context()
@@ -136,15 +137,24 @@ def own_name(base_url: str) -> str:
 
 
 class Mailer:
-    """What gives letters to the server, several in one connection."""
+    """What gives letters to the server, several in one connection.
+
+    A letter has `timeout` seconds, by default TIMEOUT.
+    """
 
     def __init__(
-        self, server: SmtpServer, sender: str, base_url: str, log: Callable[[str], None]
+        self,
+        server: SmtpServer,
+        sender: str,
+        base_url: str,
+        log: Callable[[str], None],
+        timeout: int | None = None,
     ) -> None:
         self._server = server
         self._sender = sender
         self._own_name = own_name(base_url)
         self._log = log
+        self._timeout = timeout or TIMEOUT
         self._dialogue: Dialogue | None = None
         self._socket: socket.socket | None = None  # a duplicate: TLS takes the first one over
         self._is_late = False
@@ -168,7 +178,7 @@ class Mailer:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """`with connected():` the server waits for a letter. The block has TIMEOUT seconds.
+        """`with connected():` the server waits for a letter. The block has a time limit.
 
         Raises Paused, and CutOff for an error inside the commands about a letter.
         """
@@ -178,7 +188,7 @@ class Mailer:
         if self._sent == MOST_LETTERS:
             self.close()
         self._is_late, self._is_connected = False, True
-        timer = threading.Timer(TIMEOUT, self._end)
+        timer = threading.Timer(self._timeout, self._end)
         timer.daemon = True
         timer.start()
         try:
@@ -192,7 +202,7 @@ class Mailer:
             command = self._dialogue.command if self._dialogue else ""
             self.close()
             kind = CutOff if ABOUT_LETTER.match(command) else Paused
-            raise kind(TOO_LATE if self._is_late else describe(error)) from error
+            raise kind(self._too_late() if self._is_late else describe(error)) from error
         finally:
             self._is_connected = False
             timer.cancel()
@@ -202,6 +212,9 @@ class Mailer:
         self._socket = connected.dup()
         if self._is_late:
             raise TimeoutError
+
+    def _too_late(self) -> str:
+        return f"The server took longer than {self._timeout} seconds."
 
     def _end(self) -> None:
         """Shut the socket down, because the time is over: another thread waits for it."""
@@ -213,7 +226,7 @@ class Mailer:
     def _connect(self) -> None:
         """Connect, and sign in. Raises Paused, OSError, SMTPException."""
         server = self._server
-        dialogue = Dialogue(server, self._own_name, self._log, self._opened)
+        dialogue = Dialogue(server, self._own_name, self._log, self._opened, self._timeout)
         self._dialogue = dialogue
         dialogue.ehlo_or_helo_if_needed()
         if not (server.tls or server.cleartext):
@@ -274,7 +287,7 @@ class Mailer:
         """Reset the dialogue, and raise CutOff, Refused or Deferred: the reply is on the letter."""
         reply = f"The server refused the letter: {code} {shown(text)}"
         if self._is_late:  # it was cut off
-            raise CutOff(TOO_LATE)
+            raise CutOff(self._too_late())
         if not 400 <= code < 600 or code == 421:  # RFC 5321 3.8: it ends the connection
             raise CutOff(reply)
         try:

@@ -19,6 +19,7 @@ import time
 from urllib.parse import SplitResult, urlsplit
 
 from identity.messages.outbox import CHAT, WEBHOOK_ID, Channel, NotSent, Paused
+from identity.site.clock import note_clock
 from model.kinds import WEBHOOKS
 from model.records import now_ms
 from model.site_records import Message, Webhook
@@ -120,6 +121,7 @@ class Chat(Channel):
             return
         content = content_of(webhook, self._site, message)
         status, headers = deliver(webhook, self._private, *content)
+        note_clock(self._store, CHAT, headers.get("Date", ""))
         if status == 429:
             wait = headers.get("Retry-After", "")
             seconds = int(wait) if re.fullmatch("[0-9]{1,6}", wait) else 60

@@ -9,8 +9,6 @@ code, and the player's answer by the id of the device. The device code is signed
 a poll stores nothing.
 """
 
-import functools
-import importlib.util
 import math
 import secrets
 import time
@@ -97,11 +95,10 @@ def start_device_flow(api_request: ApiRequest) -> JsonResponse:
         "user_code": shown,
         "verification_uri": f"{base_url}/device",
         "verification_uri_complete": complete_uri(base_url, user_code),
+        "verification_qr_uri": f"{base_url}/oauth/device/qr?user_code={shown}",
         "expires_in": DEVICE_CODE_MAX_AGE,
         "interval": INTERVAL,
     }
-    if has_qr():
-        body["verification_qr_uri"] = f"{base_url}/oauth/device/qr?user_code={shown}"
     return JsonResponse(body, NO_STORE)
 
 
@@ -118,12 +115,6 @@ def parse_user_code(typed: str) -> str | None:
 def complete_uri(base_url: str, user_code: str) -> str:
     """Return the address where a user code is filled in."""
     return f"{base_url}/device?user_code={show_user_code(user_code)}"
-
-
-@functools.cache
-def has_qr() -> bool:
-    """Return True if the extra `qr` is installed, whose import takes a tenth of a second."""
-    return importlib.util.find_spec("segno") is not None
 
 
 # -- the player decides -------------------------------------------------------------------------

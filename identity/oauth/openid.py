@@ -10,7 +10,6 @@ import contextlib
 import functools
 import json
 import logging
-from importlib.util import find_spec
 
 from flask import abort, current_app
 
@@ -20,7 +19,7 @@ from identity.http.fast_path import ApiRequest
 from identity.http.signing import COMPACT_JSON, decode_base64, digest_of, encode_base64
 from identity.oauth.claims import id_token_claims
 from identity.site.formatting import DAY
-from model.errors import BadInstallation, NotFound, StorageError
+from model.errors import NotFound, StorageError
 from model.records import AuthorizationCode, OpenIdKey, User, now_ms
 from model.rules import TIME_END, USER_ID
 from storage import Storage
@@ -104,13 +103,11 @@ def rotate_openid_keys(store: Storage, now: bool) -> None:
     """Add the next key, unless there are no keys, or one waits already to sign.
 
     The new key signs in a day, and the old keys verify for 14 days after that. With `now` it signs
-    at once, even if another one waits, and the old keys are deleted. Raises BadInstallation.
+    at once, even if another one waits, and the old keys are deleted.
     """
     keys = _read_keys(store)
     if not keys or (keys[-1].signs_from > now_ms() and not now):
         return
-    if find_spec("cryptography") is None:
-        raise BadInstallation("the key of ID tokens needs the package cryptography to be replaced")
     signs_from = now_ms() + (0 if now else PUBLISHED_BEFORE)
     add_key(store, signs_from)
     for old in keys:
@@ -126,7 +123,7 @@ def rotate_keys(by: Authority, drop_old: bool, openid_now: bool = False) -> None
     """Replace the signing key (`drop_old`: and end the old ones), and that of ID tokens if any.
 
     The new key of ID tokens signs in a day, with `openid_now` or `drop_old` at once. An act of the
-    command: raises NotAllowed, BadInstallation.
+    command: raises NotAllowed.
     """
     by.require(only_the_command, None)
     others = "key openid-now" if openid_now else "key rotate"

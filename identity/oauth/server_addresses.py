@@ -1,6 +1,6 @@
 """The one form of a game server's address: a ticket is for a server if the two texts are equal.
 
-docs/games.md has a table of what becomes of an address.
+docs/games/tickets.md has a table of what becomes of an address.
 """
 
 import functools

@@ -3,5 +3,6 @@
 Begin with `settings`: each environment variable, checked once at the start. `advice` warns of
 settings that do not fit the machine; `hosts` knows which hosts only this machine reaches, and which
 can have passkeys. `formatting` has numbers and times as text, `pasted` what people paste into a
-field, `statistics` the numbers of the site, and `states` when something last happened.
+field, `statistics` the numbers of the site, and `states` when something last happened. `clock`
+compares the time of this machine with that of other servers.
 """

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from identity.site.formatting import pluralize
-from identity.site.hosts import find_rp_id, has_passkey_library, is_loopback, is_public_host
+from identity.site.hosts import find_rp_id, is_loopback, is_public_host
 from identity.site.settings import host_of
 from model.client_rules import may_get_email
 from model.kinds import PASSKEYS
@@ -42,12 +42,29 @@ def check_installation(values: dict) -> list[Advice]:
     return [*find_advice(*folders, values["STORAGE"]), *check_access(values)]
 
 
+# -- a site for this machine alone ---------------------------------------------------------------
+
+
+def explain_loopback(base_url: str) -> list[str]:
+    """Return three sentences: who can open links to a loopback address, and how friends could.
+
+    [] for the base URL of a site that others may reach.
+    """
+    if not is_loopback(host_of(base_url)):
+        return []
+    return [
+        f"Nobody else can open links to {base_url}: they work on this machine alone.",
+        "To let friends in, give the server a name, like id.example.org, and https (nginx, Caddy).",
+        "Then set IDENTITY_BASE_URL=https://id.example.org, and restart the server.",
+    ]
+
+
 # -- passkeys -----------------------------------------------------------------------------------
 
 
 def passkey_note(base_url: str) -> str | None:
-    """Return which base URL could have passkeys; None if this one can, or fido2 is missing."""
-    if not has_passkey_library() or find_rp_id(base_url):
+    """Return which base URL could have passkeys; None if this one can."""
+    if find_rp_id(base_url):
         return None
     if is_loopback(host_of(base_url)):
         port = base_url.removeprefix("http://127.0.0.1").removeprefix("http://[::1]")

@@ -1,10 +1,8 @@
 """Which hosts only this machine reaches, which are public, and which can have passkeys."""
 
 import contextlib
-import functools
 import ipaddress
 import re
-from importlib.util import find_spec
 
 from identity.site.settings import host_of
 
@@ -33,18 +31,12 @@ def find_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | N
     return None
 
 
-@functools.cache
-def has_passkey_library() -> bool:
-    """Return True if the package of the extra `passkeys` is installed."""
-    return find_spec("fido2") is not None
-
-
 def find_rp_id(base_url: str) -> str | None:
     """Return the host that passkeys are bound to, None where this site can have no passkeys.
 
     It is a domain reached by https, or `localhost` (W3C Web Authentication 5.1.2, 13.4.9).
     """
     host = host_of(base_url)
-    if not has_passkey_library() or not (base_url.startswith("https:") or host == "localhost"):
+    if not base_url.startswith("https:") and host != "localhost":
         return None
     return None if find_address(host) else host

@@ -204,9 +204,6 @@ def _require_openid_settings(base_url: str) -> None:
     """Raise SettingError if OpenID Connect cannot be on."""
     if base_url.startswith("http:") and is_on_the_web(base_url):
         raise SettingError("OPENID", f"is on, and needs https: IDENTITY_BASE_URL is {base_url}")
-    if find_spec("cryptography") is None:
-        fix = "pip install 'identity-server[openid]', or set IDENTITY_OPENID=off"
-        raise SettingError("OPENID", f"is on, and needs the package cryptography: {fix}")
 
 
 def _require_metrics_settings(value: str) -> None:

@@ -7,6 +7,7 @@ from werkzeug.wrappers import Response
 
 from identity.acts import invitations as invitation_acts
 from identity.http.context import base_url, get_storage
+from identity.site.advice import explain_loopback
 from model.kinds import INVITES
 from model.records import User, now_ms
 from model.site_records import Invite
@@ -48,6 +49,7 @@ def invitations_page(player: User, problems: dict[str, str], secret: str | None 
         typed=request.form,
         known_flairs=[each for each in player.flairs if each != "none"],
         link=secret and f"{base_url()}/sign-up?invite={secret}",
+        only_here=explain_loopback(base_url()),
         problems=problems,
     )
 

@@ -168,7 +168,7 @@ def read_signed_request() -> tuple[str, int]:
 def show_qr() -> Response:
     """Return a QR code of the address with this `user_code`, which need not exist, as PNG."""
     user_code = flow.parse_user_code(request.args.get("user_code", ""))
-    if user_code is None or not flow.has_qr():
+    if user_code is None:
         abort(404)
     count_guest("QR code for", QR_CODES)
     import segno  # takes a tenth of a second

@@ -16,8 +16,11 @@
 
 from collections.abc import Iterator
 
+from storage.files import translate_os_errors
+from storage.flat_files import added_keys
 from storage.flat_files.backend import FlatFiles
-from storage.maintenance import Advice, Problem, Progress
+from storage.flat_files.layout import Layout
+from storage.maintenance import Advice, Problem, Progress, Upgrade
 
 
 def open_storage(data_dir: str, picture_dir: str, url: str) -> FlatFiles:
@@ -39,3 +42,9 @@ def find_advice(data_dir: str, picture_dir: str, url: str) -> Iterator[Advice]:
     from storage.flat_files.advice import check_place
 
     return check_place(data_dir, picture_dir)
+
+
+def find_upgrade(data_dir: str, picture_dir: str, url: str) -> Upgrade | None:
+    """Return what the next start does to the installation in these folders."""
+    with translate_os_errors():
+        return added_keys.find_upgrade(Layout(data_dir, picture_dir))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Set
 
 from model import kinds
@@ -10,10 +11,12 @@ from model.errors import DamagedRecord, NotFound
 from model.kind import Index, Kind, Unique
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
-from storage.flat_files.layout import Layout
+from storage.flat_files.layout import LAYOUT_VERSION, Layout
 from storage.flat_files.record_files import RecordFiles
+from storage.maintenance import Upgrade
 
 REMOVED_KEYS = ("used_invites",)  # folders of keys that an earlier version had
+SAMPLE = 200  # records of a kind that are read to estimate a time
 
 
 def add_keys(layout: Layout) -> None:
@@ -26,10 +29,7 @@ def add_keys(layout: Layout) -> None:
         return
     disk.make_folder(layout.path("locks"), 0o700)
     with layout.lock("added-keys"):
-        begun = []
-        with contextlib.suppress(NotFound):
-            begun = disk.read_file(_marker(layout), NotFound()).decode().split()
-        if new := {*begun, *_new_keys(layout)}:
+        if new := _keys_to_add(layout):
             disk.write_file(_marker(layout), "\n".join(new).encode())
             with disk.synced(layout.data_dir):
                 _fill(layout, new)
@@ -38,8 +38,40 @@ def add_keys(layout: Layout) -> None:
         shutil.rmtree(layout.path(folder), ignore_errors=True)
 
 
+def find_upgrade(layout: Layout) -> Upgrade | None:
+    """Return what the next start does, None without an installation. Raises BadInstallation."""
+    version, new = layout.version(), _keys_to_add(layout)
+    layout.require_users()
+    if not os.path.isdir(layout.users):
+        return None
+    keys, seconds = {}, 0.0
+    for kind in kinds.KINDS:
+        folders = [each for each in (_folder(kind, key) for key in kind.keys) if each in new]
+        if folders:
+            records = RecordFiles(layout, kind)
+            ids, started = records.ids(), time.perf_counter()
+            sample = ids[:SAMPLE]
+            for record_id in sample:
+                with contextlib.suppress(DamagedRecord, NotFound):
+                    keys_of(kind, records.read_file(record_id))
+            each = (time.perf_counter() - started) / max(len(sample), 1)
+            seconds += each * len(ids) * (1 + len(folders))  # an entry takes as long as a record
+            keys |= dict.fromkeys(folders, len(ids))
+    is_new = [kind.name for kind in kinds.KINDS if not os.path.isdir(layout.path(kind.name))]
+    removed = [each for each in REMOVED_KEYS if new and os.path.isdir(layout.path(each))]
+    return Upgrade(version or LAYOUT_VERSION, LAYOUT_VERSION, keys, is_new, removed, seconds)
+
+
 def _marker(layout: Layout) -> str:
     return layout.path("added_keys")
+
+
+def _keys_to_add(layout: Layout) -> Set[str]:
+    """Return the folders of keys that are missing, and of those that a killed start has begun."""
+    begun = []
+    with contextlib.suppress(NotFound):
+        begun = disk.read_file(_marker(layout), NotFound()).decode().split()
+    return {*begun, *_new_keys(layout)}
 
 
 def _new_keys(layout: Layout) -> list[str]:

@@ -87,17 +87,21 @@ class Layout:
         Raises BadInstallation, OSError.
         """
         self.version()
+        self.require_users()
+        for folder, mode in self.folders().items():
+            make_folder(folder, mode)
+        for log in self.key_logs():
+            if not os.path.exists(log):
+                key_list.renew(log)
+
+    def require_users(self) -> None:
+        """Raise BadInstallation if the folder of the users' records is lost."""
         if folder := self.folder_of_lost_users():
             # In a new, empty folder every index entry and picture would seem to have no owner.
             raise BadInstallation(
                 f"{self.users} is missing, and {folder} had players: put it back, mount its disk, "
                 f"or move {folder} away for a new site or a restore"
             )
-        for folder, mode in self.folders().items():
-            make_folder(folder, mode)
-        for log in self.key_logs():
-            if not os.path.exists(log):
-                key_list.renew(log)
 
     def folder_of_lost_users(self) -> str | None:
         """Return a folder with traces of players if that of their records is missing, or None."""

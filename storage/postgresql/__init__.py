@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from model.errors import BadInstallation
 from storage import Storage
-from storage.maintenance import Advice, Problem, Progress
+from storage.maintenance import Advice, Problem, Progress, Upgrade
 
 NO_PSYCOPG = "IDENTITY_STORAGE names a database, and psycopg is not installed"
 INSTALL = "pip install 'identity-server[postgresql]'"
@@ -59,3 +59,9 @@ def find_advice(data_dir: str, picture_dir: str, url: str) -> list[Advice]:
     except ImportError:
         return [Advice(NO_PSYCOPG, INSTALL)]
     return check_database(url)
+
+
+def find_upgrade(data_dir: str, picture_dir: str, url: str) -> Upgrade | None:
+    """Return what the next start does to the database at `url`."""
+    with contextlib.closing(open_storage(data_dir, picture_dir, url)) as store:
+        return store.database.find_upgrade()

@@ -25,7 +25,8 @@ from psycopg.pq import TransactionStatus
 
 from model.errors import SaveUnconfirmed, StorageError, StorageFailed, StorageFull
 from model.records import now_ms
-from storage.postgresql.schema import error_of_constraint, prepare_database
+from storage.maintenance import Upgrade
+from storage.postgresql.schema import error_of_constraint, find_upgrade, prepare_database
 from storage.postgresql.watchdog import UNREACHABLE, Watchdog
 
 CALL_TIMEOUT = 3.0  # seconds: with what ends the call and tests the database, less than five
@@ -255,6 +256,15 @@ class Database:
                 link.commit(LONG_COMMIT_TIMEOUT)
             except psycopg.Error as error:
                 raise storage_error(error) from error
+
+    def find_upgrade(self) -> Upgrade | None:
+        """Return what the next connection does to the tables, None without an installation."""
+        try:
+            with Link.connect(**self._conninfo) as link:  # not `open`, which does it
+                link.read_only = True
+                return find_upgrade(link.run)
+        except psycopg.Error as error:
+            raise storage_error(error) from error
 
     @contextlib.contextmanager
     def advisory_lock(self, number: int) -> Iterator[None]:

@@ -14,6 +14,7 @@ table waits for neither the disk nor a standby.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 
 from model import kinds
@@ -21,11 +22,13 @@ from model.encoding import decode_record
 from model.errors import AlreadyThere, BadInstallation, DamagedRecord, StorageError
 from model.kind import Index, Kind, Unique
 from storage.contract import new_key
+from storage.maintenance import Upgrade
 
 Execute = Callable[..., list[tuple]]
 
 LAYOUT = 1
 FILLED_AT_ONCE = 500  # rows that get new keys
+ROUND_TRIPS = 20  # that are measured to estimate a time
 TABLES = """
 CREATE TABLE installation (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -170,13 +173,39 @@ def prepare_database(execute: Execute) -> None:
             execute("UPDATE installation SET kinds = kinds || %s::text[]", [names_in(kind)])
 
 
+def find_upgrade(execute: Execute) -> Upgrade | None:
+    """Return what `prepare_database` will do, None in an empty database. Raises BadInstallation."""
+    layout, made = _read_installation(execute)
+    if not made:
+        return None
+    keys, seconds, is_new = {}, 0.0, []
+    for kind in kinds.KINDS:
+        new = [each for each in names_in(kind)[1:] if each not in made]
+        if kind.name not in made:
+            is_new.append(kind.name)
+        elif new:
+            [(rows,)] = execute(f"SELECT count(*) FROM {kind.name}")
+            started = time.perf_counter()
+            for _ in range(ROUND_TRIPS):
+                execute("SELECT 1")
+            # The update of a row takes a few times as long as a statement that does nothing.
+            seconds += 4 * rows * (time.perf_counter() - started) / ROUND_TRIPS
+            keys |= dict.fromkeys(new, rows)
+    return Upgrade(layout, LAYOUT, keys, is_new, [], seconds)
+
+
 def names_in(kind: Kind) -> list[str]:
     """Return how the row of the installation names a kind, and its keys."""
     return [kind.name, *(f"{kind.name}.{key.name}" for key in kind.keys)]
 
 
 def _kinds_made(execute: Execute) -> set[str]:
-    """Return the kinds whose tables were made, none in an empty database.
+    """Return the kinds whose tables were made, and their keys. Raises BadInstallation."""
+    return _read_installation(execute)[1]
+
+
+def _read_installation(execute: Execute) -> tuple[int, set[str]]:
+    """Return the layout, and the kinds whose tables were made, none in an empty database.
 
     Raises BadInstallation for the layout of a newer program.
     """
@@ -184,7 +213,7 @@ def _kinds_made(execute: Execute) -> set[str]:
     # what this session cached before another one made the table.
     query = "SELECT true FROM pg_class WHERE relname = 'installation' AND pg_table_is_visible(oid)"
     if not execute(query):
-        return set()
+        return LAYOUT, set()
     rows = execute("SELECT layout, kinds FROM installation")
     if not rows:
         raise BadInstallation(
@@ -196,7 +225,7 @@ def _kinds_made(execute: Execute) -> set[str]:
             f"the database has layout {layout} and this program knows {LAYOUT}: run the newer "
             "program that made it"
         )
-    return set(made)
+    return layout, set(made)
 
 
 def error_of_constraint(name: str | None) -> StorageError | None:

@@ -422,6 +422,8 @@ STAMPED = {
     "/admin/chat/given-up": {},
     "/admin/chat/key": {"seen": "<chat_seen>"},
     "/admin/chat/remove": {"seen": "<chat_seen>"},
+    "/admin/mail/test": {},
+    "/admin/checklist/hide": {},
     "/admin/invitations": {"days": "7", "uses": "1"},
     "/admin/invitations/revoke": {"id": "<invite_id>"},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
@@ -522,7 +524,9 @@ def test_press_in_the_first_second_does_not_count(
             administrator_browser.get(answer.location)  # shows its notice
 
 
-def test_stamped_routes_have_a_stamp(store, administrator_browser, ada, bob, game, report, things):
+def test_stamped_routes_have_a_stamp(
+    app, store, administrator_browser, ada, bob, game, report, things
+):
     """The page also loads the script that holds back their buttons, those for deletion too."""
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     with store.users.edit(bob.id) as user:
@@ -539,8 +543,9 @@ def test_stamped_routes_have_a_stamp(store, administrator_browser, ada, bob, gam
     ]
     shown += [
         *(f"/games/{game.id}/report", f"/admin/reports/{report.id}", "/admin/invitations"),
-        *("/admin/look", "/admin/chat"),
+        *("/admin", "/admin/look", "/admin/chat"),
     ]
+    app.config["SMTP_URL"] = "smtp://localhost:1"
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):
         administrator_browser.post(act)

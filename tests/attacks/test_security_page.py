@@ -1,4 +1,4 @@
-"""docs/security.md: each row names an existing test."""
+"""docs/security.md and the pages beside it: each row names an existing test."""
 
 import ast
 import functools
@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").glob("security*.md"))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 ROW = re.compile(r"^\| (?P<promise>[^|]+) \|(?P<sections>[^|]*)\| `(?P<test>[^`]+)` \|$", re.M)
-ROWS = list(ROW.finditer(PAGE))
+ROWS = list(ROW.finditer(TEXT))
 
 
 @functools.cache
@@ -30,11 +31,11 @@ def test_every_row_names_an_existing_test():
 
 
 def test_every_row_has_a_test_and_every_section_of_attacks_is_listed():
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    rows = [line for line in TEXT.splitlines() if line.startswith("| ")]
     headings = [row for row in rows if row == "| promise | RFC 9700 | held by |"]
     assert len(rows) == len(headings) + len(ROWS)
     assert len(ROWS) > 50
-    assert len(ROWS) == len(set(ROW.findall(PAGE)))
+    assert len(ROWS) == len(set(ROW.findall(TEXT)))
     named = set()
     for file in (ROOT / "tests" / "attacks").glob("*.py"):
         named |= set(re.findall(r"RFC 9700 ([0-9.]+[0-9])", file.read_text(encoding="utf-8")))

@@ -5,7 +5,7 @@ Its players' notes have a title that is unique, an owner with whom they go, and 
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -13,7 +13,7 @@ from model import kinds
 from model.errors import AlreadyThere, InvalidField, KeyTaken, NotFound
 from model.kind import DAY_MS, Index, Kind, Unique
 from model.records import now_ms
-from storage import Storage
+from storage import Storage, find_upgrade
 from storage.repositories import Records
 from storage.whole.archive import backup, restore
 
@@ -69,7 +69,7 @@ def write(notes: Records[Note], *titles: str | None, owner: int = ADA) -> list[N
 
 class TestKinds:
     @pytest.fixture(autouse=True)
-    def _declared(self, monkeypatch) -> None:
+    def _declared(self, backend, monkeypatch) -> None:  # after the tables of the template
         monkeypatch.setattr(kinds, "KINDS", [*kinds.KINDS, NOTES])
 
     @pytest.fixture
@@ -267,3 +267,25 @@ class TestKinds:
             open_installation().users.register("Ada", "ada@example.org", "")
         notes = open_installation().records(NOTES)
         assert write(notes, "Chess") == notes.page("writer", "1")
+
+    def test_upgrade_is_foretold_and_changes_nothing_before(
+        self, backend, folders, open_installation, monkeypatch
+    ):
+        place = (*folders, backend.setting(folders[0]))
+        with monkeypatch.context() as earlier:
+            earlier.setattr(kinds, "KINDS", kinds.KINDS[:-1])
+            open_installation().users.register("Ada", "ada@example.org", "")
+        for _ in range(2):
+            upgrade = find_upgrade(*place)
+            assert (upgrade.kinds, upgrade.keys, upgrade.removed) == (["notes"], {}, [])
+        older = replace(NOTES, indexes=())
+        with monkeypatch.context() as earlier:
+            earlier.setattr(kinds, "KINDS", [*kinds.KINDS[:-1], older])
+            write(open_installation().records(older), "Chess", "Go")
+        for _ in range(2):
+            upgrade = find_upgrade(*place)
+            [(key, records)] = upgrade.keys.items()
+            assert "writer" in key and records == 2 and upgrade.seconds > 0
+            assert upgrade.keeps_way_back and upgrade.kinds == []
+        assert len(open_installation().records(NOTES).page("writer", "1")) == 2
+        assert find_upgrade(*place).keys == {}

@@ -10,11 +10,15 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from test_command import Installation
 
+from commands import upgrade
 from identity.access.passwords import verify_password
+from model import kinds
 from model.errors import InviteSpent, NoSuchUser
 from model.records import ADMINISTRATOR, sha256
 from storage import Storage, open_storage
+from storage.flat_files.layout import LAYOUT_VERSION
 from storage.whole import archive
 
 MADE = sorted((Path(__file__).parent.parent / "installations").glob("*.tar.gz"))
@@ -55,6 +59,9 @@ def check_records(store: Storage, facts: dict) -> None:
     assert [each.id for each in store.clients.of_owner(None)] == [facts["public"]]
     assert [line["act"] for line in store.audit.about({CLEO})] == ["user suspend"]
     assert store.handles.find_of(GONE) == facts.get("handle")  # 1.0.0 had none
+    for kind in kinds.KINDS:
+        if kind.name in facts.get("kinds", []):
+            assert len(store.records(kind).ids()) == 1, kind.name
     with pytest.raises(InviteSpent):
         store.users.register("New", "new@example.org", "", invite=facts["used_invite"])
 
@@ -68,6 +75,39 @@ def test_an_installation_of_each_version_opens_whole(here, facts, unsynced):
     new = store.users.register("New", "new@example.org", "", invite=facts["invite"])
     assert new.id == EMILE + 1
     assert list(store.verify()) == []
+
+
+def state_of(folder: Path) -> dict[str, tuple]:
+    """Return the times, the size and the mode of everything in a folder."""
+    found = {str(path.relative_to(folder)): path.lstat() for path in folder.rglob("*")}
+    return {path: (s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_mode) for path, s in found.items()}
+
+
+def test_upgrade_check_foretells_the_start_and_changes_nothing(here, unsynced, monkeypatch):
+    installation, data = Installation(here), here / "instance"
+    places = {"IDENTITY_DATA_DIR": str(data), "IDENTITY_PICTURE_DIR": str(here / "pfp")}
+    folders = [data, *filter(Path.is_dir, data.rglob("*"))]
+    monkeypatch.setattr(upgrade, "COPIES", {})
+    command = "upgrade-check", "--nginx", "none", "--unit", "none"
+    for path in folders:
+        path.chmod(0o500)
+    before = state_of(here)
+    told = installation.record(*command, **places)
+    assert installation.run(*command, **places).exit_code == 0
+    assert state_of(here) == before
+    for path in folders:
+        path.chmod(0o700)
+    open_storage(*places.values()).close()
+    after = state_of(here)
+    added, removed = after.keys() - before.keys(), before.keys() - after.keys()
+    assert {f"instance/{each}" for each in (*told["keys"], *told["kinds"])} <= added
+    assert {f"instance/{each}" for each in told["removed"]} == {
+        each for each in removed if each.count("/") == 1
+    }
+    assert told["keeps_way_back"] == (removed == set())
+    again = installation.record(*command, **places)
+    assert (again["keys"], again["kinds"], again["removed"]) == ({}, [], [])
+    assert again["keeps_way_back"] and again["layout"] == LAYOUT_VERSION
 
 
 def test_a_client_is_stored_as_each_version_did(here, unsynced):

@@ -90,12 +90,17 @@ class GodotGame(NativeGame):
 def write_pygame(
     folder: Path, server: RunningServer, client_id: str, program: str = "game.py"
 ) -> list[str]:
-    """Write a program of pygame.md, and a browser that notes addresses; return its command."""
+    """Write a program of pygame.md, and a browser; return its command."""
     (folder / "game.py").write_text(read_program("pygame.md", program, server, client_id))
+    write_browser(folder)
+    return [sys.executable, str(HERE / "watch_pygame.py"), "game.py"]
+
+
+def write_browser(folder: Path) -> None:
+    """Write the program `browser`, which notes the addresses that a game opens."""
     browser = folder / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s\\n" "$1" >> opened\n')
     browser.chmod(0o755)
-    return [sys.executable, str(HERE / "watch_pygame.py"), "game.py"]
 
 
 def write_godot(

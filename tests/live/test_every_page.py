@@ -111,6 +111,7 @@ def names(server: RunningServer) -> dict[str, str]:
 DOCUMENTS = ("", "/games", "/grant", "/engines", "/godot", "/apps", "/discourse")
 OF_ADMINISTRATORS = (
     *("admin", "admin/players", "admin/players?list=suspended", "admin/players?name=zzz"),
+    *("admin/docs", "admin/docs/administrator"),
     *("admin/invitations", "admin/apps", "admin/log", "admin/look", "admin/chat"),
     *("users/3", "games/{app}", "developer", "developer/{app}", "developer/{app}/try"),
     *("developer/{device}", "developer/{device}/try"),

@@ -1,6 +1,7 @@
 """Game servers: each lets in exactly those with a good ticket.
 
-They are those of docs/engines/servers.md, and the chat of the demo's game.
+They are those of docs/engines/, and the chat of the demo's game. The programs with which players
+join them are in test_joining.py.
 """
 
 import contextlib
@@ -36,7 +37,11 @@ from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, RunningServer, paused
 
 pytestmark = pytest.mark.live
-PROGRAMS = dict(PROGRAM.findall((PAGES / "servers.md").read_text(encoding="utf-8")))
+PROGRAMS = {
+    name: text
+    for page in ("servers.md", "dedicated.md")
+    for name, text in PROGRAM.findall((PAGES / page).read_text(encoding="utf-8"))
+}
 TICKET_TIMEOUT = 2  # seconds, in the tests
 CALL_TIMEOUT = 5  # seconds of a call to the identity server
 MARGIN = 10  # seconds, for a busy machine
@@ -169,25 +174,43 @@ def game_server(
 ) -> Iterator[GameServer]:
     """Each game server as it is, with the values at its top set."""
     name, write = request.param
-    folder, port = tmp_path_factory.mktemp("server"), free_port()
-    addresses = [f"127.0.0.1:{port}", f"localhost:{port}"]
-    environment = {"HOME": str(folder)}
+    folder = tmp_path_factory.mktemp("server")
     if write:
-        values = {"https://id.example.org": server.address, "your client_id": client["client_id"]}
-        values |= {"play.example.org:30000": addresses[0], "192.0.2.1:30000": addresses[1]}
-        values |= {"30000": str(port), "20": str(TICKET_TIMEOUT), "60": "1", "100": "1"}
-        text, command = set_values(PROGRAMS[name], values), write(folder)
+        used = running_game_server(server, client["client_id"], name, write(folder), folder)
     else:
-        del addresses[1]
-        environment |= {"SERVER": server.address, "CHAT": addresses[0], "PYTHONPATH": str(CHAT)}
-        values = {"TICKET_TIMEOUT = 20": f"TICKET_TIMEOUT = {TICKET_TIMEOUT}"}
-        values |= {"CHECK_EVERY = 5": "CHECK_EVERY = 1"}
-        text = set_values((CHAT / name).read_text(encoding="utf-8"), values)
-        command = [sys.executable, name]
-    (folder / name).write_text(text, encoding="utf-8")
-    with logging_program(command, folder, **environment) as (process, read_log):
+        used = running_chat(server, name, folder)
+    with used as game_server:
+        yield game_server
+
+
+@contextlib.contextmanager
+def running_game_server(
+    server: RunningServer, client_id: str, name: str, command: list[str], folder: Path
+) -> Iterator[GameServer]:
+    """Run a program of docs/engines/, for the players of one game."""
+    port = free_port()
+    addresses = [f"127.0.0.1:{port}", f"localhost:{port}"]
+    values = {"https://id.example.org": server.address, "your client_id": client_id}
+    values |= {"play.example.org:30000": addresses[0], "192.0.2.1:30000": addresses[1]}
+    values |= {"30000": str(port), "20": str(TICKET_TIMEOUT), "60": "1", "100": "1"}
+    (folder / name).write_text(set_values(PROGRAMS[name], values), encoding="utf-8")
+    with logging_program(command, folder, HOME=str(folder)) as (process, read_log):
         wait_until(lambda: is_open(port), process, read_log)
-        yield GameServer(addresses, knows_apps=write is not None)
+        yield GameServer(addresses, knows_apps=True)
+
+
+@contextlib.contextmanager
+def running_chat(server: RunningServer, name: str, folder: Path) -> Iterator[GameServer]:
+    """Run the chat of the demo's game."""
+    address = f"127.0.0.1:{(port := free_port())}"
+    values = {"TICKET_TIMEOUT = 20": f"TICKET_TIMEOUT = {TICKET_TIMEOUT}"}
+    values |= {"CHECK_EVERY = 5": "CHECK_EVERY = 1"}
+    text = set_values((CHAT / name).read_text(encoding="utf-8"), values)
+    (folder / name).write_text(text, encoding="utf-8")
+    own = {"SERVER": server.address, "CHAT": address, "PYTHONPATH": str(CHAT), "HOME": str(folder)}
+    with logging_program([sys.executable, name], folder, **own) as (process, read_log):
+        wait_until(lambda: is_open(port), process, read_log)
+        yield GameServer([address], knows_apps=False)
 
 
 @pytest.fixture(scope="module")

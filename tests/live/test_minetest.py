@@ -1,4 +1,4 @@
-"""The mod of docs/engines/servers.md, in a server of Minetest that Minetest's own client joins."""
+"""The mod of docs/engines/dedicated.md, in a server that Minetest's own client joins."""
 
 import contextlib
 import json
@@ -91,7 +91,7 @@ def world(
 ) -> Iterator[World]:
     """A server with the mod as it is in the page, with its values set."""
     client = server.add_client("Minetest", public=True, device=True)
-    text = read_program("servers.md", "init.lua", server, client["client_id"])
+    text = read_program("dedicated.md", "init.lua", server, client["client_id"])
     assert text.count("60, 5") == 1
     folder, port = tmp_path_factory.mktemp("world"), free_port()
     for name, code in {

@@ -420,7 +420,7 @@ def test_steps_work_without_javascript(server: RunningServer, store: Storage, br
     expect(heading).to_have_text("Hello, hana!")
 
 
-# -- the pages for developers ---------------------------------------------------------------------
+# -- the pages of docs/ ----------------------------------------------------------------------------
 
 DOCS = "/developer/docs"
 
@@ -443,10 +443,24 @@ def test_reader_gets_from_the_footer_to_a_heading(server: RunningServer, browse)
     page.get_by_role("link", name="another game's would do as well").click()
     expect(page).to_have_url(f"{server.address}{DOCS}/games#rules-for-clients")
     expect(page.get_by_role("heading", name="Rules for clients")).to_be_in_viewport()
-    page.get_by_role("navigation", name="On this page").get_by_role("link", name="Errors").click()
+    beside = page.get_by_role("navigation", name="Pages")
+    beside.get_by_role("link", name="Errors").click()
     expect(page.get_by_role("heading", name="Errors", exact=True)).to_be_in_viewport()
+    expect(beside.get_by_role("link", name="Errors")).to_be_in_viewport()
+    beside.get_by_role("link", name="Sites with a server").click()
     page.get_by_role("button", name="Copy code 1", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="Copied")).to_be_visible()
+
+
+def test_phone_without_script_folds_the_headings(server: RunningServer, browse):
+    page = browse(viewport={"width": 390, "height": 844}, java_script_enabled=False)
+    page.goto(f"{server.address}{DOCS}/games")
+    assert page.get_by_role("navigation", name="Pages").is_hidden()
+    errors = page.get_by_role("navigation", name="On this page").get_by_role("link", name="Errors")
+    expect(errors).to_be_hidden()
+    page.get_by_text("On this page").click()
+    errors.click()
+    expect(page.get_by_role("heading", name="Errors", exact=True)).to_be_in_viewport()
 
 
 # -- back in with nothing but a browser and a mailbox ---------------------------------------------

@@ -4,15 +4,18 @@ The messages of its script are tested in Node, by scripts/play.test.mjs.
 """
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import requests
 from playwright.sync_api import Error, Frame, Page, expect
 from waiting import wait_until
 
+from identity.site.settings import ROOT
 from model.records import Client
 from storage import Storage
 
@@ -468,6 +471,28 @@ def test_guest_signs_in_beside_the_game_and_keeps_the_run(play: Play, guest: Pag
     allow(guest)
     play.check_code(frame)
     assert (frame.evaluate("self.run"), guest.url) == ("the third level", play.address)
+
+
+def test_game_of_the_documentation_asks_who_plays(play: Play, game: Game, guest: Page):
+    """First as a guest, and again when the player has signed in beside the game."""
+    documented = Path(ROOT, "docs/games/browser.md").read_text(encoding="utf-8")
+    asks, asks_again = (
+        re.search(rf"<!-- {mark} -->\n```js\n(.*?)^```", documented, re.DOTALL | re.MULTILINE)[1]
+        for mark in ("ask", "signed_in")
+    )
+    game.pages["/"] = f"""<!doctype html><title>Game</title><h1>Space</h1><output></output><script>
+      const CLIENT_ID = "{play.client.id}";
+      const tell = (text) => {{ document.querySelector("output").append(`${{text}} `); }};
+      [self.showProblem, self.sendToMyServer] = [tell, tell];
+      {asks.replace("https://id.example.org", play.server.address)}
+      {asks_again}
+      askWhoPlays();</script>"""
+    told = play.open(guest).locator("output")
+    expect(told).to_have_text("no_account")
+    sign_in(open_beside(guest))
+    allow(guest)
+    expect(told).to_have_text(re.compile("^no_account [\\w-]{43} $"))
+    assert play.exchange(told.inner_text().split()[1]).status_code == 200
 
 
 def test_without_a_window_the_sign_in_leads_back_to_the_game(play: Play, guest: Page):

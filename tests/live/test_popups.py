@@ -30,7 +30,7 @@ OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</butt
     source.close();
   });
 </script>"""
-GAMES = Path(ROOT, "docs/games.md").read_text(encoding="utf-8")
+GAMES = Path(ROOT, "docs/games/browser.md").read_text(encoding="utf-8")
 CLOSE = "Close this window"
 NO_OPENER = "This window was not opened by a page at"
 EXCHANGE = """async ([address, form, headers]) => {
@@ -74,11 +74,16 @@ def received(page: Page) -> dict[str, str]:
     return json.loads(output.inner_text())
 
 
+def read_block(mark: str) -> str:
+    """Return a program of docs/games/browser.md."""
+    return re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)^```", GAMES, re.DOTALL | re.MULTILINE)[1]
+
+
 # -- the opener is the client ---------------------------------------------------------------------
 
 
 def test_ten_lines_of_the_documentation_sign_a_player_in(browse, game: Game, game_client: Client):
-    documented = re.search(r"<!-- popup -->\n```js\n(.*?)```", GAMES, re.DOTALL)[1]
+    documented = read_block("popup")
     assert documented.count("\n") == 10
     own = documented.replace("https://id.example.org", game_client.server.address)
     own = own.replace("0123456789abcdef", game_client.id)
@@ -275,6 +280,38 @@ def test_remembered_consent_needs_no_press_in_the_popup(
     assert grant["redirect_uri"] == page.url
     token = server.exchange_code(code, *client.values(), **grant).json()["access_token"]
     assert server.whois(token).json()["id"] == ada["id"]
+
+
+def test_page_of_the_documentation_signs_a_player_in(
+    page: Page, server: RunningServer, site_of, game: Game, ada: dict
+):
+    """A page without a server of its own, and one that sends the code to it."""
+    told = """<!doctype html><title>Game</title><output></output><script>
+      const tell = (...values) => { document.querySelector("output").append(values.join(" ")); };
+      [self.greet, self.showProblem] = [tell, tell];
+      self.post = (path, grant) => { tell(path, ...Object.keys(grant)); };
+    </script>"""
+    address = site_of()
+    client_id = re.search("clientId: .(\\w+)", game.pages["/"])[1]
+    exchange = read_block("exchange")
+    for documented, expected in (
+        (read_block("page"), rf"^ada {server.address}/pfp/medium/{ada['id']}.*\.webp"),
+        (
+            f"""<button>Sign in</button><script type="module">
+            import {{ signIn }} from "https://id.example.org/static/v1/identity.js";
+            const button = document.querySelector("button");
+            button.addEventListener("click", async () => {{ {exchange} }});
+            </script>""",
+            "^/sign-in code code_verifier redirect_uri$",
+        ),
+    ):
+        own = documented.replace("https://id.example.org", server.address)
+        game.pages["/"] = told + own.replace("0123456789abcdef", client_id)
+        page.goto(address)
+        popup = press_sign_in(page, page)
+        with popup.expect_event("close"):
+            decide(popup)
+        expect(page.locator("output")).to_have_text(re.compile(expected))
 
 
 def test_redirect_after_a_cancelled_one_signs_in(page: Page, site_of, ada: dict):

@@ -1,4 +1,4 @@
-"""The recipes of docs/games.md: each runs unchanged and signs a player in."""
+"""The recipes of docs/games/recipes.md: each runs unchanged and signs a player in."""
 
 import contextlib
 import fcntl
@@ -26,9 +26,9 @@ from .form_browser import FormBrowser, Page
 from .running import PASSWORD, RunningServer
 
 pytestmark = pytest.mark.live
-GAMES = (Path(ROOT) / "docs" / "games.md").read_text(encoding="utf-8")
+PAGE = (Path(ROOT) / "docs/games/recipes.md").read_text(encoding="utf-8")
 RECIPES = dict(
-    re.findall(r"^<!-- recipe: (\S+) -->\n```\w+\n(.*?)^```$", GAMES, re.MULTILINE | re.DOTALL)
+    re.findall(r"^<!-- recipe: (\S+) -->\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
 assert ["/api/oauth/whois?client_id=" in each for each in RECIPES.values()] == [True] * 4
 PACKAGES = ["express", "express-session", "passport", "passport-oauth2", "@auth/express"]

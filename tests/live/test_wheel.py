@@ -21,8 +21,9 @@ from identity.site.settings import ROOT
 pytestmark = pytest.mark.wheel
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
-DOCUMENTATION = ("docs/games.md", "docs/grant.md")
-RESOURCES = ["docs/apps", "docs/engines", "examples", "static", "templates"]
+FILES = Path(ROOT, "docs").iterdir()
+DOCUMENTATION = [f"docs/{each.name}" for each in FILES if each.suffix in (".md", ".svg")]
+RESOURCES = ["docs/apps", "docs/engines", "docs/games", "examples", "static", "templates"]
 FOLDERS = ["commands", "identity", "images", "model", "pages", "serving", "storage", *RESOURCES]
 PIP_TIMEOUT = 300  # seconds
 
@@ -152,7 +153,7 @@ def test_installed_demo_has_community_web_app_and_game(installed):
         own = re.findall(r'href="(/[^"/][^"]*)"', open_page(browser, site))
         pages = {each for each in own if not each.startswith("/static/")}
         assert len(pages) > 3
-        for path in sorted(pages):
+        for path in (*sorted(pages), "/admin/docs/everyday", "/admin/docs/performance"):
             open_page(browser, f"{site.rstrip('/')}{path}")
         frame = re.search(r'<iframe[^>]* src="([^"]+)"', open_page(browser, game))[1]
         open_page(browser, frame)

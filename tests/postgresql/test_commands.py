@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from archives import fill, read_all
+from databases import query
 from postgresql_cluster import running_cluster
 from test_command import Installation, Server
 from waiting import wait_until
@@ -46,7 +47,7 @@ def test_commands_name_a_database_without_its_password(installation):
     away, problem = {"IDENTITY_STORAGE": AWAY}, "the database does not answer: Connection refused"
     for folder in (installation.data, installation.pictures):  # for the copy
         folder.mkdir()
-    for arguments in (["serve"], ["user", "list"], ["copy", "--to", "files"]):
+    for arguments in (["serve"], ["user", "list"], ["copy", "--to", "files"], ["upgrade-check"]):
         refusal = installation.refusal(*arguments, **away)
         assert problem in refusal and PASSWORD not in refusal
         assert not installation.served
@@ -54,6 +55,19 @@ def test_commands_name_a_database_without_its_password(installation):
     assert problem in checked.stderr and PASSWORD not in checked.output
     printed = installation.output("settings", **away)
     assert f"Warning: {problem}" in printed and PASSWORD not in printed
+
+
+def test_upgrade_check_reads_a_database_that_cannot_be_written(installation, url):
+    installation.add_user("ada")
+    name = url.rpartition("/")[2]
+    query(url, "ALTER TABLE users DROP COLUMN joined")
+    query(url, "UPDATE installation SET kinds = array_remove(kinds, 'users.joined')")
+    query(url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    url += "?target_session_attrs=any"  # else nothing connects to it, as to a standby
+    command = "upgrade-check", "--nginx", "none", "--unit", "none"
+    told = installation.record(*command, IDENTITY_STORAGE=url)
+    assert told["keys"] == {"users.joined": 1} and told["keeps_way_back"]
+    assert PASSWORD not in told["installation"]
 
 
 @pytest.mark.live

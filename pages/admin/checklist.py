@@ -1,0 +1,47 @@
+"""The first steps of a new site, as its administrators see them until all are done or hidden."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from identity.site.hosts import is_loopback
+from identity.site.settings import SETTINGS, host_of
+from identity.site.states import edit_state
+from identity.site.statistics import Numbers
+from model.kinds import STATES
+from model.records import now_ms
+from storage import Storage
+
+CHECKLIST = "checklist"  # the id of the state that is there once the steps are hidden
+
+
+class Step(NamedTuple):
+    """A step: its words, the page that does it or describes it, and whether it is done."""
+
+    words: str
+    address: str
+    done: bool
+
+
+def open_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> list[Step]:
+    """Return the first steps, [] once all are done or an administrator has hidden them."""
+    if store.records(STATES).find(CHECKLIST):
+        return []
+    has_name = config["SITE_NAME"] != SETTINGS["SITE_NAME"].default
+    has_address = not is_loopback(host_of(config["BASE_URL"]))
+    has_game = bool(numbers.games or store.clients.ids(at_most=1))
+    has_guests = numbers.players > 1 or bool(store.invites.ids(at_most=1))
+    steps = [
+        Step("Name your site", "/admin/docs/settings", has_name),
+        Step("Let friends reach it", "/admin/docs/administrator", has_address),
+        Step("Set up email", "/admin/docs/mail", bool(config["SMTP_URL"])),
+        Step("Back up every night", "/admin/docs/backups", numbers.backup.time > 0),
+        Step("Register your first game", "/developer", has_game),
+        Step("Invite your first player", "/admin/invitations", has_guests),
+    ]
+    return [] if all(each.done for each in steps) else steps
+
+
+def hide_steps(store: Storage) -> None:
+    """Hide the first steps from all administrators, for good. Raises StorageFailed."""
+    with edit_state(store, CHECKLIST) as state:
+        state.time = now_ms()

@@ -19,7 +19,7 @@ from identity.site.settings import RESOURCES
     help="An empty database, which keeps the community.",
 )
 def demo(bind: tuple[str, int], storage: str) -> None:
-    """Show a small community with a web app and a game, until Ctrl-C.
+    """Show a small community with games and a web app, until Ctrl-C.
 
     All is kept in a temporary folder, which goes at the end. No setting of yours is read. With the
     URL of a database the community is in the database, and stays there.

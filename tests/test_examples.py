@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 import re
+import runpy
 import socket
 import sys
 import threading
@@ -123,9 +124,13 @@ def game(ports: tuple[int, int], identity_server: IdentityServer, score_file: Pa
 
 
 def test_examples_import_the_standard_library_only_and_are_short():
-    for program in (WEB_APP, GAME, GAME_CHAT):
+    others = ("tiny_games/tiny_games.py", "tiny_games/garden.py", "demo/letters.py")
+    for program in (WEB_APP, GAME, GAME_CHAT, *(f"examples/{each}" for each in others)):
         modules = imported_names(ast.parse((ROOT / program).read_text()))
-        assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names | {"backend"}
+        assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names | {
+            "backend",
+            "garden",
+        }
     assert (ROOT / WEB_APP).read_text().count("\n") < 150
 
 
@@ -291,3 +296,32 @@ def test_only_the_static_files_of_the_game_are_served(game):
         with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
             assert connection.makefile("rb").readline().split()[1] == b"404", path
+
+
+def test_garden_takes_a_nonce_once_and_needs_a_ticket(identity_server, monkeypatch, subtests):
+    monkeypatch.setenv("SERVER", identity_server.address)
+    answer = runpy.run_path(f"{ROOT}/examples/tiny_games/garden.py")["answer"]
+
+    def send(path: str, values: object) -> tuple[int, dict]:
+        return answer(path, values, "127.0.0.1:5010")
+
+    identity_server.answers["/api/tickets/check"] = (200, {"user": PLAYER})
+    form = {"ticket": "a-ticket", "nonce": send("/nonce", {})[1]["nonce"]}
+    status, entered = send("/enter", form)
+    assert (status, send("/enter", form)[0]) == (200, 403)
+    assert identity_server.exchanged == [form | {"server": "127.0.0.1:5010"}]
+    assert send("/plant", entered | {"plot": "5"}) == (200, {"5": PLAYER["id"]})
+    identity_server.answers["/api/tickets/check"] = (401, {"message": "too old"})
+    for path, values, refused in (
+        ("/enter", form | send("/nonce", {})[1], 403),
+        ("/enter", {"ticket": "a-ticket", "nonce": "another"}, 403),
+        ("/plant", {"token": "another", "plot": "5"}, 401),
+        *(("/plant", entered | {"plot": each}, 400) for each in ("96", "-1", "05", "٥", "")),
+        *(
+            ("/plant", each, 400)
+            for each in ([], None, "5", entered | {"plot": 5}, form | {"ticket": "\ud800"})
+        ),
+        ("/another", {}, 404),
+    ):
+        with subtests.test(path, values=values):
+            assert send(path, values)[0] == refused

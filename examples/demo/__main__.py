@@ -1,7 +1,7 @@
-"""A community, a web app and a game that run until Ctrl-C: started by `identity-server demo`.
+"""A community, a web app and games that run until Ctrl-C: started by `identity-server demo`.
 
 It uses the server as its administrator would: it creates an installation in a temporary folder or
-in an empty database, registers the two apps of `examples/` there, and runs all three as processes.
+in an empty database, registers the apps of `examples/` there, and runs all as processes.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,19 +20,23 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import click
-from community import COMMUNITY, GAME_OWNER
+from community import COMMUNITY
+from story import GAMES, HEARTBEAT_EVERY, PLOTS, SPACE_GAME, Story
 
-from commands.running import LOOPBACK, kept_port
+from commands.running import kept_port
 from identity.access.passwords import hash_password
 from identity.site.settings import RESOURCES, ROOT
 from images.pictures import make_picture
-from model.records import Client, now_ms
+from model.records import User
 from storage import Storage, mask_url, open_storage
 
-SITE_NAME = "Five Friends"
-PASSWORD = "five friends play"
-MINUTE = 60_000  # milliseconds
-OTHER_NAME = {"127.0.0.1": "localhost", "localhost": "127.0.0.1"}
+SITE_NAME = "Sunday Friends"
+PASSWORD = "sunday friends play"
+# Passkeys need the site to have a name. The apps need another one: browsers send a host's cookies
+# to all of its ports (RFC 6265 8.5), and the session cookie of the site is not for the apps.
+SITE_HOST, LOOPBACK = "localhost", "127.0.0.1"
+HOSTS = (SITE_HOST, LOOPBACK, "0.0.0.0")  # of --bind; the demo listens at LOOPBACK alone
+TINY_GAMES = [game for game in GAMES if game.script]
 SERVE = ["-c", "from identity_admin import main; main()", "serve", "--workers=2"]
 STOP_TIMEOUT = 10  # seconds between SIGTERM and SIGKILL
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
@@ -51,17 +56,20 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
         tempfile.TemporaryDirectory(prefix="identity-server-demo-") as folder,
         contextlib.ExitStack() as cleanup,
     ):
-        site, app, game, chat = choose_addresses(host, port, cleanup)
+        at = choose_addresses(host, port, cleanup)
         store = open_empty(folder, url)
         place = folder if url == "files" else mask_url(url)
-        click.echo(f"Five players move into {place} ...")
-        scores = add_players(store)
-        click.echo("A web app and a game join them ...")
+        click.echo(f"Twelve players move into {place} ...")
+        story = Story(store, add_players(store))
+        secret = story.tell({game.script: f"{at[game.name]}/" for game in GAMES})
+        click.echo("Seven games and a web app join them ...")
         processes = [
-            server_process(folder, url, site, host),
-            app_process(store, site, app),
-            chat_process(site, chat),
-            game_process(store, site, game, chat, folder, scores),
+            server_process(folder, url, at),
+            app_process(store, at),
+            chat_process(at),
+            game_process(at, secret, folder, story),
+            tiny_games_process(at),
+            letters_process(at),
         ]
         for process in processes:
             process.start()
@@ -69,13 +77,17 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
         while not signals and not all(process.is_ready() for process in processes):
             time.sleep(0.05)
         if not signals:
-            print_addresses(site, app, f"{site}/play/{processes[-1].environment['CLIENT_ID']}")
+            print_addresses(at)
             leaves = "nothing" if url == "files" else "the community in the database"
             click.echo(f"\nCtrl-C ends it, and leaves {leaves}.")
+        heartbeat = time.monotonic()
         while not signals:
             time.sleep(0.1)
             for process in processes:
                 process.check()
+            if time.monotonic() > heartbeat + HEARTBEAT_EVERY:
+                heartbeat = time.monotonic()
+                story.play()
         stays = "" if url == "files" else " The community stays in the database."
         click.echo(f"\nThe programs end, and the folder goes.{stays}")
 
@@ -93,38 +105,30 @@ def open_empty(folder: str, url: str) -> Storage:
     return store
 
 
-def add_players(store: Storage) -> dict[int, int]:
-    """Add the players of the community. Return their best scores in the game, by user id."""
+def add_players(store: Storage) -> list[User]:
+    """Add the players of the community, with their pictures, and return them."""
     password_hash = hash_password(PASSWORD)  # once: it takes a third of a second
+    users = []
     with ThreadPoolExecutor() as pool:  # each picture is decoded in a process of its own
         pictures = pool.map(make_picture, [member.picture() for member in COMMUNITY])
-    scores = {}
     for member, picture in zip(COMMUNITY, pictures, strict=True):
-        email = f"{member.name}@example.org"
-        user = store.users.register(member.name, email, password_hash, member.mod_level)
-        store.pictures.save(user.id, picture)
-        with store.users.edit(user.id) as edited:
-            edited.bio = member.bio
-            edited.flairs = list(dict.fromkeys(("none", member.flair)))
-            edited.equipped_flair = member.flair
-            edited.play_ms = member.play_minutes * MINUTE
-            edited.last_heartbeat = now_ms() - member.last_played * MINUTE
-        scores[user.id] = member.score
-    return scores
+        email = f"{member.name}@example.org" if member.name.isascii() else ""
+        users.append(store.users.register(member.name, email, password_hash, member.mod_level))
+        store.pictures.save(users[-1].id, picture)
+    return users
 
 
-def print_addresses(site: str, app: str, game: str) -> None:
-    """Print the addresses, the names and the password to try."""
-    *names, last = (member.name for member in COMMUNITY)
+def print_addresses(at: dict[str, str]) -> None:
+    """Print what to open, and as whom."""
     click.echo(f"""
 {SITE_NAME} is ready:
 
-  the community     {site}/
-  the Space Game    {game}
-  a web app         {app}/  (it shows each message of a sign-in)
-
-Sign in as {", ".join(names)} or {last}; ada is the administrator, bruno a moderator.
-The password of all five is: {PASSWORD}""")
+  site      {at["site"]}/
+  game      {at["site"]}/play/{SPACE_GAME.id}
+  web app   {at["app"]}/
+  letters   {at["letters"]}/demo/letters
+  sign in   as ada, the administrator; bruno, a moderator; or chidi, a player
+  password  {PASSWORD}""")
 
 
 # -- the processes ------------------------------------------------------------------------------
@@ -181,90 +185,114 @@ class Process:
             self.popen.wait()
 
 
-def choose_addresses(host: str, port: int, cleanup: contextlib.ExitStack) -> list[str]:
-    """Return the base URLs of the server, the web app, the game and its chat.
+def choose_addresses(host: str, port: int, cleanup: contextlib.ExitStack) -> dict[str, str]:
+    """Return the base URLs of the site, of the apps and games by name, and of the mail server.
 
     Their ports are reserved until `cleanup` is closed. Raises BadParameter, ClickException.
     """
-    host = LOOPBACK.get(host, host)
-    # The two apps need another host name of this machine: browsers send a host's cookies to all of
-    # its ports (RFC 6265 8.5), and the session cookie of the server is not for the apps.
-    if host not in OTHER_NAME:
+    if host not in HOSTS:
         raise click.BadParameter("the demo needs 127.0.0.1 or localhost", param_hint="--bind")
-    other_name = OTHER_NAME[host]
-    addresses = []
-    for each in (host, other_name, other_name, other_name):
-        port = reserve_first_free_port(each, port, cleanup)
-        addresses.append(f"http://{each}:{port}")
+    addresses = {}
+    for name in ("site", "app", "letters", *(game.name for game in GAMES), "chat", "mail"):
+        port = reserve_first_free_port(port, cleanup)
+        addresses[name] = f"http://{SITE_HOST if name == 'site' else LOOPBACK}:{port}"
         port += 1
     return addresses
 
 
-def reserve_first_free_port(host: str, port: int, cleanup: contextlib.ExitStack) -> int:
+def reserve_first_free_port(port: int, cleanup: contextlib.ExitStack) -> int:
     """Return the first free port from `port` on; any free port for 0. Raises ClickException."""
     for number in range(port, 65536):
+        if is_taken_at_ipv6(number):
+            continue
         try:
-            return cleanup.enter_context(kept_port(host, number))
+            return cleanup.enter_context(kept_port(LOOPBACK, number))
         except click.ClickException as error:
             if error.__cause__.errno != errno.EADDRINUSE:
                 raise
     raise click.ClickException(f"no port is free from {port} on: choose another with --bind")
 
 
-def server_process(folder: str, url: str, site: str, host: str) -> Process:
+def is_taken_at_ipv6(port: int) -> bool:
+    """Return True if another program listens at ::1, where browsers look for localhost first."""
+    try:
+        socket.create_server(("::1", port), family=socket.AF_INET6).close()
+    except OSError as error:  # another one says that this machine has no IPv6
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def server_process(folder: str, url: str, at: dict[str, str]) -> Process:
     """Return the identity server's process, with its data in this folder or at the URL."""
     settings = {
         "IDENTITY_STORAGE": url,  # not an argument, which other users of the machine can see
         "IDENTITY_DATA_DIR": f"{folder}/data",
         "IDENTITY_PICTURE_DIR": f"{folder}/pictures",
-        "IDENTITY_BASE_URL": site,
+        "IDENTITY_BASE_URL": at["site"],
         "IDENTITY_SITE_NAME": SITE_NAME,
         "IDENTITY_SIGN_UP": "open",
         "IDENTITY_CLIENT_REGISTRATION": "members",
-        # At the end it waits two seconds for open requests, not half a minute.
-        "GUNICORN_CMD_ARGS": "--log-level=warning --graceful-timeout=2",
+        "IDENTITY_SMTP_URL": f"smtp+cleartext://{urlsplit(at['mail']).netloc}",
+        "IDENTITY_MAIL_FROM": "friends@example.org",
+        # At the end it waits five seconds for open requests, not half a minute.
+        "GUNICORN_CMD_ARGS": "--log-level=warning --graceful-timeout=5",
     }
-    return Process("the server", site, [*SERVE, f"--bind={host}:{urlsplit(site).port}"], settings)
+    bind = f"--bind={LOOPBACK}:{urlsplit(at['site']).port}"
+    return Process("the server", at["site"], [*SERVE, bind], settings)
 
 
-def app_process(store: Storage, site: str, app: str) -> Process:
+def app_process(store: Storage, at: dict[str, str]) -> Process:
     """Register the web app. Return its process."""
-    client, secret = store.clients.register("Web App", [f"{app}/callback"], owner_id=None)
-    environment = app_environment(site, app, client, secret)
-    return Process("the web app", app, [f"{RESOURCES}/examples/web_app.py"], environment)
+    client, secret = store.clients.register("Web App", [f"{at['app']}/callback"], owner_id=None)
+    environment = app_environment(at["site"], at["app"], client.id, secret)
+    return example_process("the web app", at["app"], "web_app.py", environment)
 
 
-def chat_process(site: str, chat: str) -> Process:
-    """Return the process of the game's chat, which needs no client: it checks tickets."""
-    environment = {"SERVER": site, "CHAT": urlsplit(chat).netloc}
-    return Process("the chat", chat, [f"{RESOURCES}/examples/space_game/chat.py"], environment)
+def chat_process(at: dict[str, str]) -> Process:
+    """Return the process of the Space Game's chat, which needs no client: it checks tickets."""
+    environment = {"SERVER": at["site"], "CHAT": urlsplit(at["chat"]).netloc}
+    return example_process("the chat", at["chat"], "space_game/chat.py", environment)
 
 
-def game_process(
-    store: Storage, site: str, game: str, chat: str, folder: str, scores: dict[int, int]
-) -> Process:
-    """Register the Space Game, listed on the home page, and save its scores. Return its process."""
-    client, secret = store.clients.register(
-        "Space Game",
-        [f"{game}/"],  # where it can be played as well
-        owner_id=store.users.find_by_login(GAME_OWNER).id,
-        game_url=f"{game}/",
-        description="A minute of falling stars, and of rocks.",
-        listed=True,
-    )
-    environment = app_environment(site, game, client, secret)
-    environment |= {"ORIGIN": game, "CHAT": urlsplit(chat).netloc}
+def game_process(at: dict[str, str], secret: str, folder: str, story: Story) -> Process:
+    """Save the best scores of the Space Game. Return its process."""
+    address = at[SPACE_GAME.name]
+    environment = app_environment(at["site"], address, SPACE_GAME.id, secret)
+    environment |= {"ORIGIN": address, "CHAT": urlsplit(at["chat"]).netloc}
     environment["SCORES"] = f"{folder}/scores.json"
     with open(environment["SCORES"], "w") as file:
-        json.dump(scores, file)
-    return Process("the game", game, [f"{RESOURCES}/examples/space_game/backend.py"], environment)
+        flown = (member for member in COMMUNITY if member.score)
+        json.dump({story.ids[member.name]: member.score for member in flown}, file)
+    return example_process("the game", address, "space_game/backend.py", environment)
 
 
-def app_environment(site: str, address: str, client: Client, secret: str) -> dict[str, str]:
-    """Return the environment variables that both apps read."""
+def tiny_games_process(at: dict[str, str]) -> Process:
+    """Return the process of all tiny games."""
+    ports = {each.name: urlsplit(at[each.name]).port for each in TINY_GAMES}
+    games = [f"{each.script}:{ports[each.name]}:{each.id}:{each.name}" for each in TINY_GAMES]
+    environment = {"SERVER": at["site"], "PLOTS": json.dumps(PLOTS)}
+    name = "tiny_games/tiny_games.py"
+    return example_process("the tiny games", at[TINY_GAMES[-1].name], name, environment, *games)
+
+
+def letters_process(at: dict[str, str]) -> Process:
+    """Return the process that takes the letters, and shows them."""
+    environment = {"PAGE": urlsplit(at["letters"]).netloc, "SMTP": urlsplit(at["mail"]).netloc}
+    return example_process("the mailbox", at["letters"], "demo/letters.py", environment)
+
+
+def example_process(
+    name: str, address: str, program: str, environment: dict[str, str], *arguments: str
+) -> Process:
+    """Return the process of a program in `examples/`."""
+    return Process(name, address, [f"{RESOURCES}/examples/{program}", *arguments], environment)
+
+
+def app_environment(site: str, address: str, client_id: str, secret: str) -> dict[str, str]:
+    """Return the environment variables that the web app and the Space Game read."""
     parts = urlsplit(address)
     environment = {"SERVER": site, "HOST": parts.hostname, "PORT": str(parts.port)}
-    return environment | {"CLIENT_ID": client.id, "CLIENT_SECRET": secret}
+    return environment | {"CLIENT_ID": client_id, "CLIENT_SECRET": secret}
 
 
 if __name__ == "__main__":

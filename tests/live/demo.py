@@ -53,7 +53,7 @@ class Demo:
         """Wait until it has printed all addresses."""
         self.read_until("Ctrl-C ends it")
         printed = re.findall(r"^  .*? {2,}(http://\S+?)/?(?: |$)", self.output, re.MULTILINE)
-        self.site, self.play, self.web_app = printed
+        self.site, self.play, self.web_app, self.letters = printed
 
     def press_ctrl_c(self) -> None:
         """Send SIGINT to its process group, as a terminal does."""

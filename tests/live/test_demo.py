@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from identity_admin import identity_server_command
 from .demo import EXAMPLE, Demo
 from .running import ANSWER_TIMEOUT
 
-COMMUNITY, PASSWORD = EXAMPLE["COMMUNITY"], EXAMPLE["PASSWORD"]
+COMMUNITY, GAMES, PASSWORD = EXAMPLE["COMMUNITY"], EXAMPLE["GAMES"], EXAMPLE["PASSWORD"]
 choose_addresses = EXAMPLE["choose_addresses"]
 
 pytestmark = [pytest.mark.live, pytest.mark.load]
@@ -56,8 +57,8 @@ def check_end(demo: Demo, status: int = 0, errors: str = "") -> None:
 def test_signal_stops_all_processes_and_removes_all_files(demo, end: signal.Signals):
     started = demo(host="localhost")
     started.start()
-    # The demo, gunicorn and its two workers, two apps, a chat.
-    wait_until(lambda: len(started.processes()) == 7)
+    # The demo, gunicorn and its two workers, two apps, a chat, the tiny games, the mailbox.
+    wait_until(lambda: len(started.processes()) == 9)
     assert len(list(started.temporary.iterdir())) == 1
     # An open connection delays nothing.
     with requests.Session() as browser:
@@ -69,7 +70,7 @@ def test_signal_stops_all_processes_and_removes_all_files(demo, end: signal.Sign
         check_end(started)
 
 
-@pytest.mark.parametrize("moment", ["Five players move into", "A web app and a game join them"])
+@pytest.mark.parametrize("moment", ["Twelve players move into", "Seven games and a web app join"])
 def test_ctrl_c_during_setup_leaves_nothing(demo, moment: str):
     started = demo()
     started.read_until(moment)
@@ -93,13 +94,17 @@ def test_end_of_an_app_stops_the_demo_with_one_line(demo):
 
 def test_demo_ignores_settings_and_takes_free_ports(demo, tmp_path: Path):
     own = {"IDENTITY_DATA_DIR": str(tmp_path / "own"), "IDENTITY_BASE_URL": "nonsense"}
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_INET6) as other:
         port = taken.getsockname()[1]
+        first_free = port + 1
+        with contextlib.suppress(OSError):  # this machine has no IPv6
+            other.bind(("::1", first_free))
+            first_free += 1
         started = demo(host="0.0.0.0", port=port, **own, GUNICORN_CMD_ARGS="--nonsense")
         started.start()
     assert requests.get(started.play, timeout=ANSWER_TIMEOUT).status_code == 200
     addresses = [started.site, started.web_app]
-    assert all(port < int(each.rpartition(":")[2]) < port + 50 for each in addresses)
+    assert all(first_free <= int(each.rpartition(":")[2]) < port + 50 for each in addresses)
     assert not (tmp_path / "own").exists()
     pictures = set()
     for user_id, member in enumerate(COMMUNITY, 1):
@@ -110,7 +115,41 @@ def test_demo_ignores_settings_and_takes_free_ports(demo, tmp_path: Path):
         assert profile["playMinutes"] == member.play_minutes > 0
         address = f"{started.site}/pfp/small/{user_id}-{profile['pfpTimestamp']}.webp"
         pictures.add(requests.get(address, timeout=ANSWER_TIMEOUT).content)
-    assert len(pictures) == 5
+    assert len(pictures) == 12
+    check_games(started)
+    check_administrator(started)
+
+
+def check_games(demo: Demo) -> None:
+    """Check that each game answers, and which are listed and played on the home page."""
+    home = requests.get(demo.site, timeout=ANSWER_TIMEOUT).text
+    listed = {game.id for game in GAMES if game.name != "Mole Cave"}
+    assert set(re.findall(r'href="/play/([^"/]+)"', home)) == listed and len(listed) == 6
+    assert len(re.findall(r"\b1 playing", home)) == 2
+    origins = set()
+    for game in GAMES:
+        page = requests.get(f"{demo.site}/play/{game.id}", timeout=ANSWER_TIMEOUT).text
+        address = re.search(r'<iframe[^>]* src="([^"]+)"', page)[1]
+        origins.add(address)
+        content = requests.get(address, timeout=ANSWER_TIMEOUT).text
+        assert game.id in content
+        for script in re.findall(r' src="(/[^"]+)"', content):
+            assert requests.get(f"{address}{script[1:]}", timeout=ANSWER_TIMEOUT).ok
+    assert len(origins) == len(GAMES)
+
+
+def check_administrator(demo: Demo) -> None:
+    """Check what waits for ada, and that the letter about her sign-in arrives."""
+    with requests.Session() as browser:
+        form = {"name": "ada", "password": PASSWORD}
+        browser.post(f"{demo.site}/sign-in", form, timeout=ANSWER_TIMEOUT).raise_for_status()
+        waiting = browser.get(f"{demo.site}/admin", timeout=ANSWER_TIMEOUT).text
+        log = browser.get(f"{demo.site}/admin/log", timeout=ANSWER_TIMEOUT).text
+    for words in ("kofi</bdi>: cheating", "Mole Cave</bdi> waits to be listed", "hugo</bdi> ends"):
+        assert words in re.sub(r"\s+", " ", waiting), words
+    assert len(re.findall("<h3", log)) > 20  # days
+    letters = f"{demo.letters}"
+    wait_until(lambda: "New sign-in" in requests.get(letters, timeout=ANSWER_TIMEOUT).text)
 
 
 def test_hosts_other_than_loopback_are_refused():

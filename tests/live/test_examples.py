@@ -1,4 +1,4 @@
-"""The web app and the game of `identity-server demo`, in a real browser."""
+"""The web app and the games of `identity-server demo`, in a real browser."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from model.records import Suspension
 from storage import open_storage
 
 from .demo import EXAMPLE, Demo
-from .page_checks import check_page
+from .page_checks import check_page, check_with_axe
 from .test_browser import sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -35,7 +35,7 @@ def cookies() -> dict[str, list]:
 
 @pytest.fixture
 def browse_as(demo: Demo, browse, cookies: dict[str, list]) -> Callable[..., Page]:
-    """A function that opens a page in which one of the five players is signed in."""
+    """A function that opens a page in which one of the twelve players is signed in."""
 
     def browse_as(name: str, **options) -> Page:
         page = browse(**options)
@@ -95,7 +95,7 @@ def open_game(page: Page, demo: Demo) -> Frame:
 def test_game_asks_once_and_lists_the_player(demo: Demo, browse_as):
     page = browse_as("chidi")
     frame = open_game(page, demo)
-    expect(frame.get_by_role("listitem")).to_have_count(5)
+    expect(frame.get_by_role("listitem")).to_have_count(6)
     expect(frame.locator(OWN_ROW)).to_have_count(0)
     page.get_by_role("button", name="Allow").click()
     expect(frame.get_by_role("status")).to_have_text("You fly as chidi")
@@ -155,6 +155,40 @@ def test_game_layout_and_accessibility(demo: Demo, browse):
     expect(page.get_by_role("button", name="Sign in to keep your scores")).to_be_visible()
     expect(page.get_by_role("listitem").last).to_be_visible()
     check_page(page)
+
+
+# -- the tiny games -----------------------------------------------------------------------------
+
+
+def address_of(name: str, demo: Demo, page: Page) -> str:
+    """Open the play page of a game; return the game's own address."""
+    [game] = (each for each in EXAMPLE["GAMES"] if each.name == name)
+    page.goto(f"{demo.site}/play/{game.id}")
+    return page.locator("#game").get_attribute("src")
+
+
+def test_garden_lets_in_who_brings_a_ticket(demo: Demo, browse_as):
+    page = browse_as("finn")
+    address_of("Secret Garden", demo, page)
+    garden = page.frame_locator("#game")
+    plot = garden.get_by_role("button", name="Row 1, column 1", exact=True)
+    page.get_by_role("button", name="Allow").click()
+    expect(garden.get_by_role("status")).to_contain_text("Welcome, finn!")
+    plot.click()
+    expect(plot).to_have_attribute("title", "Planted by finn")
+
+
+def test_popup_signs_in_at_the_address_of_a_tiny_game(demo: Demo, browse_as):
+    page = browse_as("iris")
+    page.goto(address_of("Who Is Who", demo, page))
+    check_with_axe(page)
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="Sign in to be one of the faces").click()
+    opened.value.get_by_role("button", name="Allow").click()
+    expect(page.get_by_role("status")).to_contain_text("Hello, iris!")
+    for name in ("Secret Garden", "Snake Island", "City Lights", "Desert Fifteen", "Mole Cave"):
+        page.goto(address_of(name, demo, page))
+        expect(page.get_by_role("button").last).to_be_visible()
 
 
 # -- the game's chat ----------------------------------------------------------------------------

@@ -1,52 +1,79 @@
-"""The pictures of the documentation show pages of today.
+"""The pictures of the README show pages of today, of the demo.
 
-To make one anew, delete it and run these tests: one that is missing is made, and fails its test.
+To make them anew, remove docs/home-*.png and docs/phone-*.png, and run these tests:
+
+    .venv/bin/pytest -m browser tests/live/test_pictures.py
+
+One that is missing is made, and fails its test.
 """
 
 import io
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import requests
 from PIL import Image, ImageChops, ImageStat
 from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import Page, expect
 
 from identity.site.settings import ROOT
 
-from .running import running_server
-from .test_browser import set_session_cookie
+from .demo import EXAMPLE, Demo
+from .running import ANSWER_TIMEOUT
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 TEXT = "Description"  # the part of a PNG file that has the text of the page
-WIDTH = 640  # CSS pixels, as in the README
 CELLS = (12, 12)  # into which a picture is divided: other fonts move letters, but no cards
 MOST = 10  # mean difference of colours, from 0 to 255, that other fonts explain
-REQUEST = {
-    "response_type": "code",
-    "scope": "email",
-    "redirect_uri": "http://127.0.0.1:5000/callback",
-}
+MOST_BYTES = 150_000
 SERIF = "* { font-family: serif !important }"
 RECOLOURED = ":root { --leaf: #7a3fb0 !important; --card: #dddddd !important }"
 
 
+class Shot(NamedTuple):
+    """What a picture shows, in which size."""
+
+    path: str  # of the page
+    end: str  # a selector: the picture ends below this
+    width: int  # CSS pixels
+    scale: int  # pixels of the picture for each of them
+
+
+SHOTS = {
+    "home": Shot("/", ".home", 1280, 1),
+    "phone": Shot(
+        "/oauth/authorize?response_type=code&scope=email&client_id=" + EXAMPLE["SPACE_GAME"].id,
+        "main section",
+        390,
+        2,
+    ),
+}
+
+
 @pytest.fixture(scope="module")
-def consent():
-    """A server of its own, whose ids and faces are the same each time; an authorization request."""
-    with running_server() as server:
-        for name in ("ada", "grace"):
-            server.add_user(name)
-        client = server.add_client("Space Game", REQUEST["redirect_uri"], owner="grace")
-        query = "&".join(f"{name}={text}" for name, text in REQUEST.items())
-        yield server, f"{server.address}/oauth/authorize?{query}&client_id={client['client_id']}"
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[dict]]]:
+    """The address of a demo, whose ids and faces are the same each time; the cookies of jun."""
+    demo = Demo(tmp_path_factory.mktemp("demo"))
+    demo.start()
+    with requests.Session() as browser:
+        form = {"name": "jun", "password": EXAMPLE["PASSWORD"]}
+        browser.post(f"{demo.site}/sign-in", form, timeout=ANSWER_TIMEOUT).raise_for_status()
+        cookies = [{"name": k, "value": v, "url": demo.site} for k, v in browser.cookies.items()]
+    yield demo.site, cookies
+    demo.kill()
 
 
-def take(page: Page) -> tuple[Image.Image, str]:
-    """Return a picture of a page down to the end of its card, and its text."""
-    box = page.locator("main section").bounding_box()
-    end = {"x": 0, "y": 0, "width": WIDTH, "height": box["y"] + box["height"] + 24}
-    content = page.screenshot(clip=end)
-    return Image.open(io.BytesIO(content)).convert("RGB"), page.locator("body").inner_text()
+def take(page: Page, shot: Shot) -> tuple[Image.Image, str]:
+    """Return a picture of a page, and its text: lines in any order, no ports and months."""
+    box = page.locator(shot.end).first.bounding_box()
+    end = {"x": 0, "y": 0, "width": shot.width, "height": box["y"] + box["height"] + 24}
+    content = page.screenshot(clip=end, full_page=True)
+    text = re.sub(r":\d+|(?<=Joined in ).*", "", page.locator("body").inner_text())
+    picture = Image.open(io.BytesIO(content)).convert("RGB")
+    return picture, "\n".join(sorted(text.split("\n")))
 
 
 def difference(one: Image.Image, other: Image.Image) -> float:
@@ -56,27 +83,32 @@ def difference(one: Image.Image, other: Image.Image) -> float:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_picture_of_the_consent_page_is_that_of_today(browse, consent, theme):
-    server, address = consent
-    size = {"width": WIDTH, "height": 1000}
-    page = browse(viewport=size, device_scale_factor=2, color_scheme=theme, bypass_csp=True)
-    set_session_cookie(page, server)
-    page.goto(address)
-    allow = page.get_by_role("button", name="Allow")
-    expect(allow).to_have_attribute("aria-disabled", "false")
-    page.wait_for_timeout(500)  # the button fades in
-    picture, text = take(page)
-    path = Path(ROOT, f"docs/consent-{theme}.png")
+@pytest.mark.parametrize("name", SHOTS)
+def test_picture_is_that_of_today(browse, site, name, theme):
+    address, cookies = site
+    shot = SHOTS[name]
+    size = {"width": shot.width, "height": 1000}
+    page = browse(
+        viewport=size, device_scale_factor=shot.scale, color_scheme=theme, bypass_csp=True
+    )
+    page.context.add_cookies(cookies)
+    page.goto(address + shot.path)
+    expect(page.locator("main [aria-disabled=true]")).to_have_count(0)
+    page.wait_for_timeout(500)  # a button fades in
+    picture, text = take(page, shot)
+    path = Path(ROOT, f"docs/{name}-{theme}.png")
     if not path.exists():
         information = PngInfo()
         information.add_itxt(TEXT, text)
-        picture.save(path, pnginfo=information, optimize=True)
+        palette = picture.quantize(256, dither=Image.Dither.NONE)
+        palette.save(path, pnginfo=information, optimize=True)
         pytest.fail(f"{path} was made: look at it")
     kept = Image.open(path)
     assert kept.text[TEXT] == text
+    assert path.stat().st_size < MOST_BYTES
     assert difference(kept, picture) < MOST
     # Other fonts pass, other colours do not.
     page.add_style_tag(content=SERIF)
-    assert difference(kept, take(page)[0]) < MOST
+    assert difference(kept, take(page, shot)[0]) < MOST
     page.add_style_tag(content=RECOLOURED)
-    assert difference(kept, take(page)[0]) > MOST
+    assert difference(kept, take(page, shot)[0]) > MOST

@@ -145,8 +145,8 @@ def test_installed_demo_has_community_web_app_and_game(installed):
             lines.append(process.stdout.readline())
             assert lines[-1], lines
         said = "".join(lines)
-        site, game, web_app = re.findall(r"^  .*? {2,}(http://\S+)", said, re.MULTILINE)
-        password = re.search(r"^The password of all five is: (.*)$", said, re.MULTILINE)[1]
+        site, game, web_app, letters = re.findall(r"^  .*? {2,}(http://\S+)", said, re.MULTILINE)
+        password = re.search(r"^  password +(.*)$", said, re.MULTILINE)[1]
         form = {"name": "ada", "password": password}
         signed_in = browser.post(f"{site}sign-in", data=form, timeout=PATIENCE)
         assert signed_in.status_code == 200
@@ -157,5 +157,6 @@ def test_installed_demo_has_community_web_app_and_game(installed):
             open_page(browser, f"{site.rstrip('/')}{path}")
         frame = re.search(r'<iframe[^>]* src="([^"]+)"', open_page(browser, game))[1]
         open_page(browser, frame)
-        open_page(browser, web_app)
+        for address in (web_app, letters):
+            open_page(browser, address)
     assert list((installed / "here").iterdir()) == []

@@ -121,11 +121,15 @@ def main(kind: str = "picture") -> None:
     except errors.PictureRefused as error:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
-        # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16, and flat
-        # colours would run into each other at 64.
-        lanczos, largest = Image.Resampling.LANCZOS, max(SIZES[kind].values())
-        most_lossless = largest[0] if is_drawn(centre, largest) else 16
-        pictures = encode_webp(centre, SIZES[kind], lanczos, most_lossless, quality=85)
+        sizes, lanczos = SIZES[kind], Image.Resampling.LANCZOS
+        largest = max(sizes, key=sizes.get)
+        # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
+        lossy, exact = (
+            encode_webp(centre, sizes, lanczos, most_lossless, quality=85)
+            for most_lossless in (16, sizes[largest][0])
+        )
+        # Flat colours with sharp edges, which would run into each other, are smaller without loss.
+        pictures = min(exact, lossy, key=lambda each: len(each[largest]))
         answer = {name: base64.b64encode(each).decode() for name, each in pictures.items()}
     print(json.dumps(answer))
 
@@ -273,16 +277,6 @@ def encode_webp(
         image.resize(size, resampling).save(output, "WEBP", icc_profile=None, **options)
         encoded[name] = output.getvalue()
     return encoded
-
-
-def is_drawn(image: Image.Image, size: tuple[int, int]) -> bool:
-    """Return True for flat colours with sharp edges, which lossless WebP stores in fewer bytes."""
-    sizes, lanczos = {"": size}, Image.Resampling.LANCZOS
-    lossless, lossy = (
-        len(encode_webp(image, sizes, lanczos, most_lossless, quality=85)[""])
-        for most_lossless in (size[0], 0)
-    )
-    return lossless < lossy
 
 
 # -- the picture of a new account ----------------------------------------------------------------

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -26,7 +25,6 @@ from story import GAMES, HEARTBEAT_EVERY, PLOTS, SPACE_GAME, Story
 from commands.running import kept_port
 from identity.access.passwords import hash_password
 from identity.site.settings import RESOURCES, ROOT
-from images.pictures import make_picture
 from model.records import User
 from storage import Storage, mask_url, open_storage
 
@@ -109,12 +107,10 @@ def add_players(store: Storage) -> list[User]:
     """Add the players of the community, with their pictures, and return them."""
     password_hash = hash_password(PASSWORD)  # once: it takes a third of a second
     users = []
-    with ThreadPoolExecutor() as pool:  # each picture is decoded in a process of its own
-        pictures = pool.map(make_picture, [member.picture() for member in COMMUNITY])
-    for member, picture in zip(COMMUNITY, pictures, strict=True):
+    for member in COMMUNITY:
         email = f"{member.name}@example.org" if member.name.isascii() else ""
         users.append(store.users.register(member.name, email, password_hash, member.mod_level))
-        store.pictures.save(users[-1].id, picture)
+        store.pictures.save(users[-1].id, member.pictures())
     return users
 
 

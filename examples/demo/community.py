@@ -1,12 +1,12 @@
 """The twelve players of the demo, and their pictures."""
 
-import io
 from dataclasses import dataclass
 
 from PIL import Image
 
+from images.pictures import SIZES, encode_webp
+
 SIDE = 16  # width and height of a face below, in characters
-SCALE = 16  # width and height of a character in the uploaded picture, in pixels
 COLOURS = {
     "#": "#e8934a",
     "a": "#6fb04e",
@@ -43,8 +43,8 @@ class Member:
     face: str  # the left half, one character per pixel; the right half is its mirror image
     mod_level: int = 0
 
-    def picture(self) -> bytes:
-        """Return the face as a PNG file."""
+    def pictures(self) -> dict[str, bytes]:
+        """Return the face as webp files, by size name."""
         image = Image.new("RGB", (SIDE, SIDE), self.background)
         for y, row in enumerate(self.face.split()):
             for x, character in enumerate(row):
@@ -52,9 +52,8 @@ class Member:
                     colour = tuple(bytes.fromhex(COLOURS[character][1:]))
                     image.putpixel((x, y), colour)
                     image.putpixel((SIDE - 1 - x, y), colour)
-        output = io.BytesIO()
-        image.resize((SIDE * SCALE,) * 2, Image.Resampling.NEAREST).save(output, "PNG")
-        return output.getvalue()
+        nearest = Image.Resampling.NEAREST  # flat colours stay flat
+        return encode_webp(image, SIZES["picture"], nearest, most_lossless=256)
 
 
 COMMUNITY = (

@@ -222,7 +222,7 @@ def settings(bind: tuple[str, int], server: str) -> None:
     IDENTITY_SITE_NAME  what the pages call this site
     IDENTITY_SIGN_UP    who may create an account: open, invite or closed
     IDENTITY_SMTP_URL   the mail server, for lost passwords
-    IDENTITY_DATA_DIR   the folder of the records
+    IDENTITY_OPENID     on for a forum, a wiki or a chat
     """
     values = settings_at(*bind)
     for name, setting in SETTINGS.items():

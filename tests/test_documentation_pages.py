@@ -197,7 +197,7 @@ def test_programs_are_shown_as_they_are(pages):
     """With all characters of the file; only the address differs."""
     for address, page in pages.items():
         source = source_of(address).replace("https://id.example.org", SITE)
-        source = source.replace("id.example.org", SITE[len("https://") :])
+        source = re.sub(r"id\.example\.org|YOUR\.NAME", SITE[len("https://") :], source)
         blocks = re.findall(r"^```\w*\n(.*?)^```$", source, re.MULTILINE | re.DOTALL)
         shown = [each.text for each in page.select("pre[dir=ltr] > code")]
         assert blocks == [each for each in shown if each in blocks], address

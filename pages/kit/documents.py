@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 EXAMPLE = "https://id.example.org"  # the address of a server, as the pages write it
+HOSTS = ("id.example.org", "YOUR.NAME")  # its host alone
 # In a program `SITE` is a name of its own.
-PLACEHOLDER = re.compile(r"(https://)?id\.example\.org|(?<![$\w])SITE(?=/)")
+PLACEHOLDER = re.compile(r"(https://)?id\.example\.org|YOUR\.NAME|(?<![$\w])SITE(?=/)")
 COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)  # the name of a program, for the tests
 WIDE = re.compile(r"(?P<Table><table>.*?</table>)|<p>(?P<Picture><img [^>]*>)</p>", re.DOTALL)
 NEIGHBOURS_LISTED = 12  # pages of a folder; the first page of a larger one lists them
@@ -114,9 +115,7 @@ def render(path: str, site: str) -> dict:
     from markdown_it import MarkdownIt  # 20 ms and 1 MiB, only where somebody reads the pages
 
     host = urlsplit(site).hostname
-    source = PLACEHOLDER.sub(
-        lambda found: host if found[0] == "id.example.org" else site, read_source(path)
-    )
+    source = PLACEHOLDER.sub(lambda found: host if found[0] in HOSTS else site, read_source(path))
     markdown = MarkdownIt("js-default")  # which shows HTML as text
     tokens = without_contents(markdown.parse(COMMENT.sub("", source)))
     headings = name_headings(tokens)

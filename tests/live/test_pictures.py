@@ -24,7 +24,8 @@ from identity.site.settings import ROOT
 from .demo import EXAMPLE, Demo
 from .running import ANSWER_TIMEOUT
 
-pytestmark = [pytest.mark.live, pytest.mark.browser]
+# Pictures are renewed for a release: docs/releasing.md
+pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.slow]
 TEXT = "Description"  # the part of a PNG file that has the text of the page
 CELLS = (12, 12)  # into which a picture is divided: other fonts move letters, but no cards
 MOST = 10  # mean difference of colours, from 0 to 255, that other fonts explain

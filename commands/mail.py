@@ -38,7 +38,7 @@ def mail_test(address: str) -> None:
         send_test(config, address, log=echo)
     except NotSent as error:
         raise click.ClickException(str(error)) from error
-    echo(f"The server took the letter to {address}. If it does not arrive, look for it as spam.")
+    echo(f"The server accepted the letter to {address}. Look in the spam folder, too.")
 
 
 @mail_commands.command("list")

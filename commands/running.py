@@ -19,15 +19,14 @@ import click
 from commands import open_installation
 from commands.address import kept_address
 from commands.printing import escape
-from identity.http.proxies import check_networks, check_proxies
 from identity.site.advice import (
     check_emails,
     check_environment,
     check_passkey_hosts,
+    check_states,
     explain_loopback,
     passkey_note,
 )
-from identity.site.clock import check_clock
 from identity.site.settings import ROOT, SETTINGS, read_settings
 from model.errors import StorageError
 from storage import Storage, mask_url
@@ -244,7 +243,5 @@ def check_records(values: dict) -> list[Advice]:
     with contextlib.suppress(StorageError):  # other commands say what is wrong
         store = open_installation()
         hosts = check_passkey_hosts(store, values["BASE_URL"])
-        proxies = check_proxies(store, values["PROXIES"])
-        networks = check_networks(store, values["BASE_URL"])
-        return [*hosts, *proxies, *networks, *check_clock(store), *check_emails(store, values)]
+        return [*hosts, *check_states(store, values), *check_emails(store, values)]
     return []

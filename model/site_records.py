@@ -96,9 +96,9 @@ class Message:
 class State:
     """How the last run of something ended, or when it last happened."""
 
-    # "backup"; "unconfirmed" (see mail_channel.py); "address" and "network" (see proxies.py);
-    # "clockmail" and "clockchat" (see clock.py); "checklist" (see checklist.py)
+    # "backup"; "unconfirmed" (see mail_channel.py); "address" and "network" (see networks.py);
+    # "clockmail" and "clockchat" (see clock.py); "checklist" (its act)
     id: str
     time: int  # of the last success or event; 0: none
-    problem: str = ""  # of a later failure, or what was received
+    problem: str = ""  # of a later failure, or what was received or found: a text for its module
     times: list[int] = field(default_factory=list)  # of the last events

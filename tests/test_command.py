@@ -30,8 +30,8 @@ from werkzeug.security import check_password_hash
 from commands.address import kept_address
 from commands.running import usable_cores
 from identity.access import passwords
-from identity.http.proxies import note_unreadable
 from identity.site.advice import explain_loopback
+from identity.site.networks import note_unreadable
 from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
 from storage.flat_files import disk

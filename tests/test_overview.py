@@ -12,18 +12,13 @@ from forms import parse, race, text_of
 from identity.acts import apps as app_acts
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
-from identity.http.proxies import (
-    PlainAddress,
-    check_networks,
-    check_proxies,
-    note_sign_in,
-    note_unreadable,
-)
+from identity.http.proxies import PlainAddress
 from identity.messages.outbox import MAIL, new_message
 from identity.site import statistics
 from identity.site.advice import explain_loopback
 from identity.site.clock import check_clock, note_clock
 from identity.site.formatting import format_age
+from identity.site.networks import check_networks, check_proxies, note_sign_in, note_unreadable
 from identity.site.statistics import Numbers, count_numbers, note_backup, read_numbers
 from model.errors import StorageFailed
 from model.kind import DAY_MS
@@ -238,7 +233,7 @@ def test_letter_goes_to_the_own_address_alone(app, store, boss, mail_server, mon
     url = mail_server.url()
     app.config.update(SMTP_URL=url, MAIL_FROM="players@games.example")
     assert "Send a test letter" in boss.get(PATH).text
-    assert "The mail server took a letter to boss@example.org." in press(to="eve@example.org")
+    assert "The mail server accepted a letter to boss@example.org." in press(to="eve@example.org")
     assert mail_server.recipients == ["boss@example.org"]
     mail_server.replies["boss@example.org"] = "550 No such user"
     refused = "The letter was not sent. The server refused the letter: 550 No such user"
@@ -278,7 +273,7 @@ def test_sign_ins_of_five_players_from_one_network_are_warned_of(storage, clock,
     assert sign_ins(storage, "172.18.0.77")  # one /24
     state = storage.records(STATES).read("network")
     assert PROXY[:6] not in str(state) and len(state.times) == 5
-    monkeypatch.setattr("identity.http.proxies.edit_state", None)  # nothing more is written
+    monkeypatch.setattr("identity.site.networks.edit_state", None)  # nothing more is written
     assert sign_ins(storage, PROXY)
     monkeypatch.undo()
     assert not [*check_networks(storage, "http://192.168.1.2")]
@@ -303,7 +298,7 @@ def test_sign_in_notes_its_network_and_does_not_depend_on_it(app, store, boss, e
         raise StorageFailed("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("identity.http.proxies.edit_state", fail)
+        patched.setattr("identity.site.networks.edit_state", fail)
         enter("First")
     for number in range(5):
         enter(f"Guest {number}")

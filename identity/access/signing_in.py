@@ -12,7 +12,7 @@ from identity.acts import accounts
 from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.http.context import base_url, get_storage
 from identity.http.limits import client_address, password_place
-from identity.http.proxies import note_sign_in
+from identity.site.networks import note_sign_in
 from model.errors import StorageError
 from model.records import Session, User, now_ms
 

@@ -10,6 +10,7 @@ from email.utils import format_datetime, localtime, make_msgid, quote
 from jinja2 import Environment, FileSystemLoader, Template
 
 from identity.messages.letter import Letter
+from identity.messages.outbox import Refused
 from identity.messages.smtp import Mailer, check_head
 from identity.site.settings import RESOURCES, parse_smtp_url
 from model.addresses import ascii_email
@@ -84,7 +85,10 @@ def send_test(config: Mapping[str, str], to: str, **options) -> None:
     """
     site, url = config["SITE_NAME"], config["BASE_URL"]
     text = [f"This is a test of {site}. Emails to players will arrive like this one."]
-    content = compose(config, to, Letter(f"A test of {site}", text, url, "Open the site"))
+    try:
+        content = compose(config, to, Letter(f"A test of {site}", text, url, "Open the site"))
+    except ValueError as error:
+        raise Refused(str(error)) from error
     mailer = new_mailer(config, **options)
     try:
         mailer.send(to, content.encode())

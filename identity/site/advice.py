@@ -5,8 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from identity.site.clock import check_clock
 from identity.site.formatting import pluralize
 from identity.site.hosts import find_rp_id, is_loopback, is_public_host
+from identity.site.networks import check_networks, check_proxies
 from identity.site.settings import host_of
 from model.client_rules import may_get_email
 from model.kinds import PASSKEYS
@@ -34,6 +36,15 @@ def check_environment(
     if server == "granian" and not values["PROXIES"]:
         found.append(GRANIAN_ADVICE)
     return found
+
+
+def check_states(store: Storage, values: dict) -> list[Advice]:
+    """Return what looked wrong in the last day: addresses, networks and the clock."""
+    return [
+        *check_proxies(store, values["PROXIES"]),
+        *check_networks(store, values["BASE_URL"]),
+        *check_clock(store),
+    ]
 
 
 def check_installation(values: dict) -> list[Advice]:

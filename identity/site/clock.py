@@ -1,6 +1,5 @@
 """The clock of this machine, compared with those of the servers that messages are given to."""
 
-import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from model.records import now_ms
 from storage import Storage
 from storage.maintenance import Advice
 
-LIMIT = 30  # seconds
+LIMIT = 30  # seconds: many programs accept no more in the times of an ID token
 # RFC 5322 3.3, RFC 9110 5.6.7: the same form, without the old ones.
 DATE = re.compile(
     r"[A-Z][a-z]{2}, [0-9]{1,2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} (?:GMT|[+-][01][0-9][0-5][0-9])"
@@ -23,20 +22,26 @@ SERVERS = {"clockmail": "the mail server", "clockchat": "the webhook"}  # by the
 LOG = logging.getLogger(__name__)
 
 
+def find_date(text: str) -> int | None:
+    """Return the first date in a text, in seconds since 1970; None without a valid one."""
+    from email.utils import parsedate_to_datetime  # 8 ms, which no start of a command has to spare
+
+    found = DATE.search(text)
+    try:  # -0000 is UTC, too
+        return found and int(parsedate_to_datetime(found[0].replace("-0000", "+0000")).timestamp())
+    except (ValueError, OverflowError):  # as of 31 February
+        return None
+
+
 def note_clock(store: Storage, channel: str, text: str) -> None:
     """Compare our clock with the first date in a text from the server of a channel.
 
     A difference of more than LIMIT is kept in a state, until there is none. No error is raised.
     """
-    from email.utils import parsedate_to_datetime  # 8 ms, which no start of a command has to spare
-
-    ahead = None
-    if found := DATE.search(text):
-        with contextlib.suppress(ValueError):  # as of 31 February
-            date = parsedate_to_datetime(found[0].replace("-0000", "+0000"))  # also UTC
-            ahead = now_ms() // 1000 - int(date.timestamp())
-    if ahead is None:
+    date = find_date(text)
+    if date is None:
         return
+    ahead = now_ms() // 1000 - date  # seconds
     state_id, is_off = f"clock{channel}", abs(ahead) > LIMIT
     try:
         kept = store.records(STATES).find(state_id)
@@ -56,7 +61,7 @@ def check_clock(store: Storage) -> Iterator[Advice]:
         if state and state.problem and abs(now_ms() - state.time) < DAY_MS:
             yield Advice(
                 f"the clock of this machine is {state.problem} that of {server} "
-                f"({format_age(state.time)}): links and codes may end too early",
+                f"({format_age(state.time)}): programs may refuse ID tokens, and times are wrong",
                 "compare it (date -u) with a clock that you trust, and keep it right by NTP: "
                 "timedatectl set-ntp true",
             )

@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from identity.acts.checklist import CHECKLIST
 from identity.site.hosts import is_loopback
 from identity.site.settings import SETTINGS, host_of
-from identity.site.states import edit_state
 from identity.site.statistics import Numbers
 from model.kinds import STATES
-from model.records import now_ms
 from storage import Storage
-
-CHECKLIST = "checklist"  # the id of the state that is there once the steps are hidden
 
 
 class Step(NamedTuple):
@@ -22,7 +19,7 @@ class Step(NamedTuple):
     done: bool
 
 
-def open_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> list[Step]:
+def first_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> list[Step]:
     """Return the first steps, [] once all are done or an administrator has hidden them."""
     if store.records(STATES).find(CHECKLIST):
         return []
@@ -39,9 +36,3 @@ def open_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> l
         Step("Invite your first player", "/admin/invitations", has_guests),
     ]
     return [] if all(each.done for each in steps) else steps
-
-
-def hide_steps(store: Storage) -> None:
-    """Hide the first steps from all administrators, for good. Raises StorageFailed."""
-    with edit_state(store, CHECKLIST) as state:
-        state.time = now_ms()

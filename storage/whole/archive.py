@@ -13,9 +13,9 @@ It is a gzipped tar archive of plain files (POSIX ustar), which come in this ord
     handles/<handle>.json
     audit.log                   the last: an archive without it was cut off
 
-An archive never holds keys, codes, or where players are signed in, and of an invitation a hash.
-Indexes, which are made anew, and counted attempts are left out. A backup leaves out and names what
-a restore would refuse, so that a damaged record affects no other.
+An archive never holds keys, codes, or where players are signed in. Of an invitation it holds a hash
+alone. Indexes, which are made anew, and counted attempts are left out. A backup leaves out and
+names what a restore would refuse, so that a damaged record affects no other.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,14 @@ COPIES = {
     "identity-server-backup.timer": f"{UNITS}/identity-server-backup.timer",
 }
 TOKEN = re.compile(
-    r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[{};]|(?:\\.|\$\{|[^\s;{\\])+""", re.DOTALL
+    r"""
+    \#[^\n]*                   # a comment
+    | "(?:\\.|[^"\\])*"        # quoted text, in which \" is not the end
+    | '(?:\\.|[^'\\])*'
+    | [{};]                    # punctuation
+    | (?:\\.|\$\{|[^\s;{\\])+  # a word; the { of ${name} begins no block
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 BLOCK = re.compile("(server|location|map|upstream)\\b")
 CHOSEN = re.compile("(server|ssl_certificate|ssl_certificate_key) ")  # by each administrator
@@ -120,7 +127,7 @@ def describe_files(differences: list[Difference]) -> Iterator[str]:
     for file, parts in itertools.groupby(differences, lambda each: each.file):
         yield f"{file}:"
         for each in parts:
-            yield f"  {each.part} {each.problem}".replace("   ", "  ")
+            yield "  " + f"{each.part} {each.problem}".lstrip()
             yield from (f"      {line}" for line in each.lines)
 
 
@@ -129,46 +136,50 @@ def compare_files(nginx: str, unit: str) -> list[Difference]:
     if not DEPLOY.is_dir():
         problem = "is not here: compare your files with those in the repository"
         return [Difference(str(DEPLOY), "", problem, to_copy=False)]
-    host = host_of(read_settings()["BASE_URL"])
-    differences = [*compare_nginx(nginx, host), *compare_lines("identity-server.service", unit)]
+    differences = compare("nginx.conf", nginx, nginx_differences)
+    differences += compare("identity-server.service", unit, line_differences)
     for name, path in COPIES.items():
         if Path(path).exists():
-            differences += compare_lines(name, path)
+            differences += compare(name, path, line_differences)
     return differences
 
 
-def read_pair(name: str, path: str) -> tuple[list[str], list[Difference]]:
-    """Return the texts of a file in deploy/ and of its copy, or a Difference that says why not."""
+def compare(
+    name: str, path: str, differences: Callable[..., Iterator[Difference]]
+) -> list[Difference]:
+    """Return the differences between a file in deploy/ and its copy, or one that says why not."""
     try:
         pair = [Path(each).read_text("utf-8", "replace") for each in (DEPLOY / name, path)]
     except OSError as error:
         reason = f"is not compared with deploy/{name}: {error.strerror}"
-        return [], [Difference(path, "", reason, to_copy=False)]
-    return pair, []
+        return [Difference(path, "", reason, to_copy=False)]
+    return [*differences(name, path, *pair)]
 
 
-def compare_lines(name: str, path: str) -> list[Difference]:
-    """Return the difference if a copy of a file in deploy/ lacks lines, but for comments.
+def line_differences(name: str, path: str, ours: str, theirs: str) -> Iterator[Difference]:
+    """Yield one Difference if the lines of a unit or of the script differ, but for comments.
 
-    More at the end of a line is an option of the administrator, such as `--server granian`.
+    Administrators add options to a unit: lines, and more at the end of a line, such as `--server
+    granian`. They add none to the script.
     """
-    pair, unread = read_pair(name, path)
-    if unread:
-        return unread
-    ours, there = map(str.splitlines, pair)
-    needed = [each for each in ours if each and not each.startswith("#")]
-    lacks = [f"+ {each}" for each in needed if not any(line.startswith(each) for line in there)]
-    problem = f"lacks lines of deploy/{name}: copy them, or the file"
-    return [Difference(path, "", problem, lacks)] if lacks else []
+    needed, there = (
+        [line for line in text.splitlines() if line and not line.startswith("#")]
+        for text in (ours, theirs)
+    )
+    if name == "identity-server":
+        lines = [f"+ {each}" for each in needed if each not in there]
+        lines += [f"- {each}" for each in there if each not in needed]
+    else:
+        lines = [f"+ {each}" for each in needed if not any(line.startswith(each) for line in there)]
+    if lines:
+        problem = f"differs from deploy/{name}: change these lines, or copy the file"
+        yield Difference(path, "", problem, lines)
 
 
-def compare_nginx(path: str, host: str) -> Iterator[Difference]:
+def nginx_differences(name: str, path: str, ours: str, theirs: str) -> Iterator[Difference]:
     """Yield the blocks of the installed site that are not those of deploy/nginx.conf."""
-    pair, unread = read_pair("nginx.conf", path)
-    if unread:
-        yield from unread
-        return
-    ours, theirs = (read_blocks(each.replace("id.example.org", host)) for each in pair)
+    host = host_of(read_settings()["BASE_URL"])
+    ours, theirs = (read_blocks(each.replace("id.example.org", host)) for each in (ours, theirs))
     for block, directives in ours.items():
         there = theirs.get(block)
         if there is None:
@@ -181,7 +192,7 @@ def compare_nginx(path: str, host: str) -> Iterator[Difference]:
             yield Difference(path, block, "differs", lines)
     for block in theirs:
         if block not in ours:
-            problem = "is not in this version: remove it, unless it is your own"
+            problem = f"is not in deploy/{name}: remove it, unless it is your own"
             yield Difference(path, block, problem, to_copy=False)
 
 

@@ -57,12 +57,14 @@ def test_what_administrators_choose_is_no_difference(installation, tmp_path):
 
 def test_locations_that_differ_are_named(installation, tmp_path):
     assert SITE.count(DEVICE) == SITE.count(TOKENS) == 1
-    site = SITE.replace(DEVICE, "location ~ ^/old\\z").replace("location @server", f"{OWN}\n$&", 1)
-    site = site.replace("$&", "location @server").replace("max_body_size 16k", "max_body_size 8k")
+    site = SITE.replace(DEVICE, "location ~ ^/old\\z").replace(
+        "max_body_size 16k", "max_body_size 8k"
+    )
+    site = site.replace("location @server", f"{OWN}\nlocation @server", 1)
     site = site.replace("if ($identity_foreign) { return 403; }", "", 1)
     site = site.replace('    own "";\n', "")
     (tmp_path / "site").write_text(site)
-    unknown = "is not in this version: remove it, unless it is your own"
+    unknown = "is not in deploy/nginx.conf: remove it, unless it is your own"
     found = differences(installation, 1)
     [forms] = [each for each in found if "sign-in/passkey" in each[1]]
     assert forms[2] == "differs"
@@ -86,6 +88,15 @@ def test_unit_and_script_of_an_older_version_differ(installation, tmp_path):
     (tmp_path / "unit").write_text(UNIT.replace("PrivateIPC=yes\n", ""))
     (tmp_path / "script").write_text("#!/bin/sh\nset -a; . /etc/identity-server.env\n")
     assert [each[0] for each in differences(installation, 1)] == ["unit", "script"]
+
+
+def test_script_with_a_line_that_is_no_more_differs(installation, tmp_path):
+    with (tmp_path / "script").open("a") as script:
+        script.write("set -a\n")
+    assert [each[0] for each in differences(installation, 1)] == ["script"]
+    printed = installation.run("upgrade-check", "--nginx", "site", "--unit", "unit", status=1)
+    assert f"{tmp_path}/script:\n  differs from deploy/identity-server" in printed.stdout
+    assert printed.stdout.endswith("\n      - set -a\n")
 
 
 def test_files_that_are_not_here_are_named_and_need_nothing(installation, tmp_path):

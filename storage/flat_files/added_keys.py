@@ -14,6 +14,7 @@ from storage.flat_files.entries import keys_of
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
 from storage.flat_files.record_files import RecordFiles
 from storage.maintenance import Upgrade
+from storage.repositories import Id
 
 REMOVED_KEYS = ("used_invites",)  # folders of keys that an earlier version had
 SAMPLE = 200  # records of a kind that are read to estimate a time
@@ -25,7 +26,7 @@ def add_keys(layout: Layout) -> None:
     While they are written a file tells which keys those are, so that a start that was killed is
     repeated by the next one. Folders of keys that are no more are deleted then. Raises OSError.
     """
-    if not (_new_keys(layout) or os.path.exists(_marker(layout))):
+    if not _keys_to_add(layout):
         return
     disk.make_folder(layout.path("locks"), 0o700)
     with layout.lock("added-keys"):
@@ -49,17 +50,22 @@ def find_upgrade(layout: Layout) -> Upgrade | None:
         folders = [each for each in (_folder(kind, key) for key in kind.keys) if each in new]
         if folders:
             records = RecordFiles(layout, kind)
-            ids, started = records.ids(), time.perf_counter()
-            sample = ids[:SAMPLE]
-            for record_id in sample:
-                with contextlib.suppress(DamagedRecord, NotFound):
-                    keys_of(kind, records.read_file(record_id))
-            each = (time.perf_counter() - started) / max(len(sample), 1)
+            ids = records.ids()
+            each = _measure_record(records, ids[:SAMPLE])
             seconds += each * len(ids) * (1 + len(folders))  # an entry takes as long as a record
             keys |= dict.fromkeys(folders, len(ids))
     is_new = [kind.name for kind in kinds.KINDS if not os.path.isdir(layout.path(kind.name))]
     removed = [each for each in REMOVED_KEYS if new and os.path.isdir(layout.path(each))]
     return Upgrade(version or LAYOUT_VERSION, LAYOUT_VERSION, keys, is_new, removed, seconds)
+
+
+def _measure_record(records: RecordFiles, sample: list[Id]) -> float:
+    """Return the seconds that a record takes to be read, with its keys."""
+    started = time.perf_counter()
+    for record_id in sample:
+        with contextlib.suppress(DamagedRecord, NotFound):
+            keys_of(records.kind, records.read_file(record_id))
+    return (time.perf_counter() - started) / max(len(sample), 1)
 
 
 def _marker(layout: Layout) -> str:

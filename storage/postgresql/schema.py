@@ -178,6 +178,11 @@ def find_upgrade(execute: Execute) -> Upgrade | None:
     layout, made = _read_installation(execute)
     if not made:
         return None
+    started = time.perf_counter()
+    for _ in range(ROUND_TRIPS):
+        execute("SELECT 1")
+    # The update of a row takes a few times as long as a statement that does nothing.
+    row_seconds = 4 * (time.perf_counter() - started) / ROUND_TRIPS
     keys, seconds, is_new = {}, 0.0, []
     for kind in kinds.KINDS:
         new = [each for each in names_in(kind)[1:] if each not in made]
@@ -185,11 +190,7 @@ def find_upgrade(execute: Execute) -> Upgrade | None:
             is_new.append(kind.name)
         elif new:
             [(rows,)] = execute(f"SELECT count(*) FROM {kind.name}")
-            started = time.perf_counter()
-            for _ in range(ROUND_TRIPS):
-                execute("SELECT 1")
-            # The update of a row takes a few times as long as a statement that does nothing.
-            seconds += 4 * rows * (time.perf_counter() - started) / ROUND_TRIPS
+            seconds += rows * row_seconds
             keys |= dict.fromkeys(new, rows)
     return Upgrade(layout, LAYOUT, keys, is_new, [], seconds)
 

@@ -59,16 +59,7 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
         place = folder if url == "files" else mask_url(url)
         click.echo(f"Twelve players move into {place} ...")
         story = Story(store, add_players(store))
-        secret = story.tell({game.script: f"{at[game.name]}/" for game in GAMES})
-        click.echo("Seven games and a web app join them ...")
-        processes = [
-            server_process(folder, url, at),
-            app_process(store, at),
-            chat_process(at),
-            game_process(at, secret, folder, story),
-            tiny_games_process(at),
-            letters_process(at),
-        ]
+        processes = add_programs(folder, url, at, story)
         for process in processes:
             process.start()
             cleanup.callback(process.stop)
@@ -78,14 +69,7 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
             print_addresses(at)
             leaves = "nothing" if url == "files" else "the community in the database"
             click.echo(f"\nCtrl-C ends it, and leaves {leaves}.")
-        heartbeat = time.monotonic()
-        while not signals:
-            time.sleep(0.1)
-            for process in processes:
-                process.check()
-            if time.monotonic() > heartbeat + HEARTBEAT_EVERY:
-                heartbeat = time.monotonic()
-                story.play()
+        run_until(signals, processes, story)
         stays = "" if url == "files" else " The community stays in the database."
         click.echo(f"\nThe programs end, and the folder goes.{stays}")
 
@@ -179,6 +163,32 @@ class Process:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
+
+
+def add_programs(folder: str, url: str, at: dict[str, str], story: Story) -> list[Process]:
+    """Register the games and the web app, and add the past. Return all processes to start."""
+    secret = story.add_all({game.script: f"{at[game.name]}/" for game in GAMES})
+    click.echo("Seven games and a web app join them ...")
+    return [
+        server_process(folder, url, at),
+        app_process(story.store, at),
+        chat_process(at),
+        game_process(at, secret, folder, story),
+        tiny_games_process(at),
+        letters_process(at),
+    ]
+
+
+def run_until(signals: list[int], processes: list[Process], story: Story) -> None:
+    """Let the players play until `signals` has one. Raises ClickException if a process ends."""
+    heartbeat = time.monotonic()
+    while not signals:
+        time.sleep(0.1)
+        for process in processes:
+            process.check()
+        if time.monotonic() > heartbeat + HEARTBEAT_EVERY:
+            heartbeat = time.monotonic()
+            story.play()
 
 
 def choose_addresses(host: str, port: int, cleanup: contextlib.ExitStack) -> dict[str, str]:

@@ -61,6 +61,7 @@ GAMES = (
     Game("Desert Fifteen", "kofi", "Fifteen stones, one free place.", 12.4, 12, "fifteen"),
     Game("Mole Cave", "dalia", "Twelve holes, one mole. My first game!", 1.3, 2, "moles", False),
 )
+GRANTED = {"garden", "who"}  # scripts of the games that all players have allowed to know them
 PLAYING = {"emi": SPACE_GAME, "gita": GARDEN_GAME}  # at any time
 
 
@@ -76,14 +77,14 @@ class Earlier(Authority):
 
 
 class Story:
-    """What is told of a community whose players have just been added."""
+    """The past of a community whose players have just been added."""
 
     def __init__(self, store: Storage, users: list[User]) -> None:
         self.store = store
         self.ids = {user.name: user.id for user in users}
         self.lines: list[dict] = []  # of the audit log
 
-    def tell(self, urls: dict[str, str]) -> str:
+    def add_all(self, urls: dict[str, str]) -> str:
         """Add everything; `urls` has the game URLs by script. Return the Space Game's secret."""
         client_secrets = {game: self.add_game(game, urls[game.script]) for game in GAMES}
         for member in COMMUNITY:
@@ -110,6 +111,7 @@ class Story:
     def add_past(self, member: Member) -> None:
         """Give a player a past here: a sign-up, a flair, time in games, and a confirmed email."""
         user_id, now = self.ids[member.name], now_ms()
+        listed = [game.id for game in GAMES if game.listed]
         Earlier(self, member.name, member.joined).log("user sign-up", user=user_id)
         if member.flair != "none":
             by = Earlier(self, "ada", member.joined * 0.7)
@@ -120,8 +122,8 @@ class Story:
             user.bio, user.equipped_flair = member.bio, member.flair
             user.play_ms = member.play_minutes * MINUTE
             user.last_heartbeat = now - member.last_played * MINUTE
-            user.last_game = GAMES[(user_id + 4) % 6].id
-            for game in GAMES[1:3]:  # the games that ask who plays
+            user.last_game = listed[-user_id % len(listed)]  # the games in turn
+            for game in (each for each in GAMES if each.script in GRANTED):
                 new_id = secrets.token_urlsafe(12)
                 grant = Grant(new_id, ["userinfo"], user.created, user.last_heartbeat)
                 user.grants[game.id] = grant

@@ -148,8 +148,7 @@ def check_administrator(demo: Demo) -> None:
     for words in ("kofi</bdi>: cheating", "Mole Cave</bdi> waits to be listed", "hugo</bdi> ends"):
         assert words in re.sub(r"\s+", " ", waiting), words
     assert len(re.findall("<h3", log)) > 20  # days
-    letters = f"{demo.letters}"
-    wait_until(lambda: "New sign-in" in requests.get(letters, timeout=ANSWER_TIMEOUT).text)
+    wait_until(lambda: "New sign-in" in requests.get(demo.letters, timeout=ANSWER_TIMEOUT).text)
 
 
 def test_hosts_other_than_loopback_are_refused():

@@ -295,7 +295,7 @@ def container(images, compose, env, network, new_volume) -> Container:
 # -- the tests ------------------------------------------------------------------------------------
 
 
-def test_compose_reads_the_settings_with_any_line_ends(compose, env, subtests):
+def test_compose_reads_the_settings_with_any_line_ends(compose, env):
     said = compose(env)
     app = said["services"]["app"]
     of_files = {"STORAGE", "DATA_DIR", "PICTURE_DIR"}

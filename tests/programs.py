@@ -54,7 +54,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
 
 @contextlib.contextmanager
 def logging_program(
-    command: list[str], folder: Path, **environment: str
+    command: list[str], folder: Path, stdin: int = subprocess.DEVNULL, **environment: str
 ) -> Iterator[tuple[subprocess.Popen, Callable[[], str]]]:
     """Run a program in a folder until the block ends; yield it and a function that reads its log.
 
@@ -62,7 +62,7 @@ def logging_program(
     """
     with (folder / "shown").open("w") as shown, (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | environment, stdout=shown, stderr=log
+            command, cwd=folder, env=os.environ | environment, stdin=stdin, stdout=shown, stderr=log
         )
     try:
         yield process, (folder / "log").read_text

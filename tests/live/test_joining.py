@@ -1,19 +1,18 @@
 """The programs of docs/engines/joining.md: each signs a player in and joins a game server."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
-from waiting import wait_until
+from programs import logging_program
 
 from .engines import PAGES, PROGRAM
 from .form_browser import FormBrowser
 from .running import RunningServer
 from .test_browser import Game, decide, sign_in
-from .test_engines import GodotGame, follow, running_game, write_browser, write_godot
+from .test_engines import GodotGame, NativeGame, follow, running_game, write_browser, write_godot
 from .test_game_servers import DROPPED, GameServer, running_game_server, set_values
 
 pytestmark = pytest.mark.live
@@ -50,22 +49,18 @@ def test_python_program_chats_until_the_player_is_suspended(
     (tmp_path / "join.py").write_text(joining_program("join.py", chat, values), encoding="utf-8")
     write_browser(tmp_path)
     server.add_user("grace")
-    with subprocess.Popen(
-        [sys.executable, "join.py"],
-        cwd=tmp_path,
-        env=os.environ | {"BROWSER": "./browser"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        opened = tmp_path / "opened"
-        wait_until(lambda: opened.exists() and opened.read_text().endswith("\n"), program)
-        follow(form_browser.allow(opened.read_text().strip(), "grace"))
-        program.stdin.write("Hello\n")
+    command, shown = [sys.executable, "join.py"], tmp_path / "shown"
+    running = logging_program(command, tmp_path, subprocess.PIPE, BROWSER="./browser")
+    with running as (program, _), program.stdin:
+        game = NativeGame(tmp_path, program)
+        follow(form_browser.allow(game.wait_for_address(), "grace"))
+        program.stdin.write(b"Hello\n")
         program.stdin.flush()
-        assert program.stdout.readline() == "grace: Hello\n"
+        said = "grace: Hello\n"
+        game.wait_for(lambda: shown.read_text() == said)
         server.command_output("user", "suspend", "grace")
-        assert program.stdout.readline() == f"The connection has ended: {SUSPENDED}\n"
+        said += f"The connection has ended: {SUSPENDED}\n"
+        game.wait_for(lambda: shown.read_text() == said)
 
 
 @pytest.mark.godot

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from documents import PAGES, ROOT
 
 from identity.oauth.clients import TOKEN_BODY_LIMIT
 from identity.site.settings import SETTINGS
@@ -16,12 +17,11 @@ from images.pictures import MAX_BYTES
 from pages.kit.uploads import FORM_AROUND_PICTURE
 from serving import granian_server, gunicorn_config
 
-ROOT = Path(__file__).parent.parent
 SITE = (ROOT / "deploy" / "nginx.conf").read_text()
 UNIT_FILE = ROOT / "deploy" / "identity-server.service"
 DROP_IN_FILE = ROOT / "deploy" / "identity-server.service.d" / "postgresql.conf"
 UNIT, DROP_IN = UNIT_FILE.read_text(), DROP_IN_FILE.read_text()
-ADMINISTRATOR = (ROOT / "docs" / "administrator.md").read_text(encoding="utf-8")
+ADMINISTRATOR = PAGES["docs/administrator.md"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
 KIBIBYTES = {"k": 1, "m": 1024}
@@ -188,7 +188,7 @@ def test_nightly_backup_runs_as_its_unit_says(tmp_path: Path):
         )
         assert done.stdout.split("|")[:-1] == expected
     for path in BACKUP_FILES:
-        assert path.stem in (ROOT / "docs" / "backups.md").read_text(encoding="utf-8")
+        assert path.stem in PAGES["docs/backups.md"]
 
 
 COMMAND = (ROOT / "deploy" / "identity-server").read_text()
@@ -256,7 +256,7 @@ def test_command_reads_the_settings_and_runs_nothing_in_them(tmp_path: Path, sub
 
 def test_files_with_passwords_are_made_for_root_alone():
     """Before anything is written into them."""
-    several = (ROOT / "docs" / "several-machines.md").read_text(encoding="utf-8")
+    several = PAGES["docs/several-machines.md"]
     compose = (ROOT / "deploy" / "compose.yaml").read_text()
     for text, file, first in (
         (ADMINISTRATOR, "/etc/identity-server.env", "IDENTITY_BASE_URL=https"),

@@ -4,7 +4,6 @@ import functools
 import io
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import fixtures
@@ -12,6 +11,7 @@ import pytest
 import segno
 from authenticator import add_passkey, use_passkey
 from conftest import FOREIGN_LINK, Program, on_each_backend
+from documents import read_blocks
 from forms import edit, from_address, hidden_field, problems_of, race, text_of, value_of
 from PIL import Image
 
@@ -23,7 +23,6 @@ from identity.http.signing import decode_base64, serializer
 from identity.http.stamps import TOO_QUICK
 from identity.oauth.clients import DEVICE_GRANT
 from identity.oauth.device import ANSWER_PREFIX, LETTERS, USER_CODE_PREFIX, parse_user_code
-from identity.site.settings import ROOT
 from model.records import Suspension
 from pages.entry.device import (
     EXPIRED,
@@ -123,11 +122,11 @@ def answer(browser, started: dict, decision: str = "allow") -> str:
 
 
 def test_documented_requests_are_those_of_a_device(adas_browser, device, anyone):
-    page = Path(ROOT, "docs/games/devices.md").read_text(encoding="utf-8")
-    request = r"^<!-- {} -->\n```http\nPOST https://[^/]+(.*)\nContent-Type: (.*)\n\n(.*)\n```$"
+    documented = read_blocks("docs/games/devices.md")
+    request = r"POST https://[^/]+(.*)\nContent-Type: (.*)\n\n(.*)\n"
 
     def send(name: str, **values: str) -> dict:
-        path, content_type, form = re.search(request.format(name), page, re.MULTILINE).groups()
+        path, content_type, form = re.fullmatch(request, documented[name]).groups()
         for placeholder, value in values.items():
             form = form.replace(f"={placeholder}", f"={value}")
         return anyone.post(path, data=form, content_type=content_type).json

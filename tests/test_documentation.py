@@ -9,22 +9,14 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
+from documents import BLOCK, PAGES, ROOT
 
 from identity_admin import identity_server_command
 
-ROOT = Path(__file__).parent.parent
-FILES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
-FILES += sorted((ROOT / "docs").glob("**/*.md"))
-PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 LINES, LINES_OF_README = 300, 170
-BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```$",
-    re.M | re.S,
-)
 SHOWN = {"", "json", "ini", "env", "toml", "yaml", "apache"}  # languages of data and settings
 
 TESTS = re.compile(r"(tests/[\w/]+\.py)::(\w+)")

@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 from conftest import Browser
+from documents import BLOCK, PAGES, read_blocks
 from forms import parse, problems_of, signed_in
 
 from identity.site.settings import ROOT
@@ -198,7 +200,7 @@ def test_programs_are_shown_as_they_are(pages):
     for address, page in pages.items():
         source = source_of(address).replace("https://id.example.org", SITE)
         source = re.sub(r"id\.example\.org|YOUR\.NAME", SITE[len("https://") :], source)
-        blocks = re.findall(r"^```\w*\n(.*?)^```$", source, re.MULTILINE | re.DOTALL)
+        blocks = [textwrap.dedent(each["code"]) for each in BLOCK.finditer(source)]
         shown = [each.text for each in page.select("pre[dir=ltr] > code")]
         assert blocks == [each for each in shown if each in blocks], address
         labels = [each["data-copy"] for each in page.select("pre")]
@@ -265,38 +267,34 @@ def test_forms_of_developers_lead_to_pages(make_app, store, ada, subtests):
     assert len(pages[forum.id].select(f'main a[href="{ADDRESS}/discourse"]')) == 1
 
 
-ENGINES = Path(__file__).parent.parent / "docs" / "engines"
-OVERVIEW = (ENGINES / "README.md").read_text(encoding="utf-8")
-PROGRAM = re.compile(r"^<!-- program: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINES.glob("*.md"))}
-
-
-GAME_SERVERS = ("servers.md", "dedicated.md")
+OVERVIEW = "docs/engines/README.md"
+GAME_SERVERS = {"docs/engines/servers.md", "docs/engines/dedicated.md"}
+ENGINES = {each for each in PAGES if each.startswith("docs/engines/")} - {OVERVIEW, *GAME_SERVERS}
 
 
 def test_program_is_short_and_has_both_values_to_set(subtests):
-    for page in PAGES.keys() - {"README.md", *GAME_SERVERS}:
+    for page in ENGINES:
         register = PAGES[page].partition("## Register\n")[2].partition("<!-- program: ")[0]
         assert "`https://id.example.org/developer`" in register  # which members can open
         assert "identity-server client add" not in PAGES[page]
-        programs = PROGRAM.findall(PAGES[page])
+        programs = read_blocks(page)
         assert programs
-        for name, text in programs:
+        for name, text in programs.items():
             with subtests.test(page, name=name):
                 lines = text.splitlines()
                 assert len(lines) <= 80
                 assert max(map(len, lines)) <= 100
                 if name != "join.gd":  # it extends the script that signs in
-                    asks = "/api/tickets" if page == "joining.md" else "/api/oauth/whois?client_id="
+                    asks = "/api/tickets" if "joining" in page else "/api/oauth/whois?client_id="
                     assert (asks in text) == ("identity.js" not in text)
                     for value in ("https://id.example.org", "your client_id"):
                         assert text.count(value) == 1
-                        assert f"| `{value}` |" in OVERVIEW
+                        assert f"| `{value}` |" in PAGES[OVERVIEW]
 
 
 def test_game_server_is_short_and_has_limits(subtests):
     for page in GAME_SERVERS:
-        for name, text in PROGRAM.findall(PAGES[page]):
+        for name, text in read_blocks(page).items():
             with subtests.test(name):
                 lines = [each for each in text.splitlines() if each]
                 # The mod is a client as well, and signs players in.

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import click
+from documents import PAGES, ROOT
 
 import identity_server
 from identity.http import signing, stamps
@@ -12,14 +13,9 @@ from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
 from model import records
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
-PAGES += (ROOT / "docs").glob("**/*.md")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SETTINGS_PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-COMMANDS = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
-READING = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+README, CONTRIBUTING = PAGES["README.md"], PAGES["CONTRIBUTING.md"]
+SETTINGS_PAGE, COMMANDS = PAGES["docs/settings.md"], PAGES["docs/command.md"]
+READING = PAGES["docs/reading.md"]
 WHERE = READING.partition("## Where to find what")[2].partition("\n## ")[0]
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]*)+|\w+\.py)`")  # a file, or a folder that ends with "/"
 
@@ -58,8 +54,8 @@ def test_every_setting_is_on_its_page_with_its_default_and_those_of_other_pages_
     defaults = {name: each.default.removeprefix(f"{ROOT}/") for name, each in SETTINGS.items()}
     shown = {name: f"`{default}`" if default else "none" for name, default in defaults.items()}
     assert sorted(rows) == sorted((shown | {"PROXIES": "1 with https, else 0"}).items())
-    for page in PAGES:
-        assert set(re.findall(r"\bIDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
+    for text in PAGES.values():
+        assert set(re.findall(r"\bIDENTITY_([A-Z_]+)", text)) <= set(SETTINGS)
 
 
 def test_help_and_readme_name_the_same_first_settings():
@@ -114,10 +110,10 @@ def test_reading_page_names_functions_of_the_grant():
 
 
 def test_links_lead_to_files_and_headings(subtests):
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
+    for name, text in PAGES.items():
+        page = ROOT / name
         for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
-            with subtests.test(f"{page.name}: {target}#{heading}"):
+            with subtests.test(f"{name}: {target}#{heading}"):
                 linked = page.parent / target if target else page
                 assert linked.exists()
                 assert not heading or heading in anchors_of(linked)

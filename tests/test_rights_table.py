@@ -2,10 +2,10 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 from conftest import PASSWORD
+from documents import PAGES
 from forms import parse, problems_of, text_of
 from werkzeug.datastructures import MultiDict
 
@@ -24,7 +24,6 @@ from model.site_records import Note, Webhook
 from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
 
-PAGE = Path(__file__).parent.parent / "docs" / "everyday.md"
 USER, OUT, APP = "/users/<user_id>", "/users/<out_id>", "/developer/<client_id>"
 CHAT, LISTED = "/admin/chat", "/play/<client_id>/listed"
 INVITATIONS = "/admin/invitations"
@@ -134,7 +133,7 @@ FOR_EVERYBODY = {f"{USER}/report", "/play/<client_id>/authorize"}
 
 def rows_of_the_table() -> dict[str, list[str]]:
     """Return what players, moderators and administrators may do, and if it needs a proof."""
-    section = PAGE.read_text("utf-8").partition("## What moderators can do")[2]
+    section = PAGES["docs/everyday.md"].partition("## What moderators can do")[2]
     rows = re.findall(
         r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE
     )

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import pytest
 import requests
 import time_machine
+from documents import read_blocks
 from programs import free_port, is_open, logging_program
 from waiting import PATIENCE, wait_until
 from websockets.exceptions import ConnectionClosed
@@ -32,16 +33,11 @@ from identity.site.settings import ROOT
 
 from . import npm
 from .conftest import CALLBACK
-from .engines import PAGES, PROGRAM
 from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, RunningServer, paused
 
 pytestmark = pytest.mark.live
-PROGRAMS = {
-    name: text
-    for page in ("servers.md", "dedicated.md")
-    for name, text in PROGRAM.findall((PAGES / page).read_text(encoding="utf-8"))
-}
+PROGRAMS = read_blocks("docs/engines/servers.md") | read_blocks("docs/engines/dedicated.md")
 TICKET_TIMEOUT = 2  # seconds, in the tests
 CALL_TIMEOUT = 5  # seconds of a call to the identity server
 MARGIN = 10  # seconds, for a busy machine

@@ -3,13 +3,12 @@
 import json
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
+from documents import read_blocks
 
 from .running import PASSWORD
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "grant.md").read_text(encoding="utf-8")
 REDIRECT_URI = "http://127.0.0.1:5000/callback"
 
 
@@ -20,7 +19,7 @@ def test_documented_commands_complete_the_grant(server, tmp_path):
     client = server.add_client("Space Game", REDIRECT_URI)
     values = {"SITE": server.address, "PASSWORD": f"'{PASSWORD}'"}
     values |= {"CLIENT_ID": client["client_id"], "CLIENT_SECRET": client["client_secret"]}
-    script = re.search(r"<!-- grant -->\n```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+    script = read_blocks("docs/grant.md")["grant"]
     for name, value in values.items():
         script, count = re.subn(f"^{name}=.*$", f"{name}={value}", script, flags=re.MULTILINE)
         assert count == 1

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from documents import read_blocks
 from playwright.sync_api import expect
 from programs import logging_program
 
-from .engines import PAGES, PROGRAM
 from .form_browser import FormBrowser
 from .running import RunningServer
 from .test_browser import Game, decide, sign_in
@@ -16,7 +16,7 @@ from .test_engines import GodotGame, NativeGame, follow, running_game, write_bro
 from .test_game_servers import DROPPED, GameServer, running_game_server, set_values
 
 pytestmark = pytest.mark.live
-PROGRAMS = dict(PROGRAM.findall((PAGES / "joining.md").read_text(encoding="utf-8")))
+PROGRAMS = read_blocks("docs/engines/joining.md")
 _, SUSPENDED = DROPPED
 
 

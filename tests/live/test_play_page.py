@@ -8,14 +8,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import requests
+from documents import read_blocks
 from playwright.sync_api import Error, Frame, Page, expect
 from waiting import wait_until
 
-from identity.site.settings import ROOT
 from model.records import Client
 from storage import Storage
 
@@ -475,17 +474,13 @@ def test_guest_signs_in_beside_the_game_and_keeps_the_run(play: Play, guest: Pag
 
 def test_game_of_the_documentation_asks_who_plays(play: Play, game: Game, guest: Page):
     """First as a guest, and again when the player has signed in beside the game."""
-    documented = Path(ROOT, "docs/games/browser.md").read_text(encoding="utf-8")
-    asks, asks_again = (
-        re.search(rf"<!-- {mark} -->\n```js\n(.*?)^```", documented, re.DOTALL | re.MULTILINE)[1]
-        for mark in ("ask", "signed_in")
-    )
+    documented = read_blocks("docs/games/browser.md")
     game.pages["/"] = f"""<!doctype html><title>Game</title><h1>Space</h1><output></output><script>
       const CLIENT_ID = "{play.client.id}";
       const tell = (text) => {{ document.querySelector("output").append(`${{text}} `); }};
       [self.showProblem, self.sendToMyServer] = [tell, tell];
-      {asks.replace("https://id.example.org", play.server.address)}
-      {asks_again}
+      {documented["ask"].replace("https://id.example.org", play.server.address)}
+      {documented["signed_in"]}
       askWhoPlays();</script>"""
     told = play.open(guest).locator("output")
     expect(told).to_have_text("no_account")

@@ -6,13 +6,12 @@ The messages and requests of identity.js are tested in Node, by scripts/identity
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import requests
+from documents import read_blocks
 from playwright.sync_api import Browser, Error, Frame, Page, expect
 
-from identity.site.settings import ROOT
 from storage import Storage
 
 from .page_checks import check_page, drop_undelivered_messages
@@ -30,7 +29,7 @@ OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</butt
     source.close();
   });
 </script>"""
-GAMES = Path(ROOT, "docs/games/browser.md").read_text(encoding="utf-8")
+DOCUMENTED = read_blocks("docs/games/browser.md")
 CLOSE = "Close this window"
 NO_OPENER = "This window was not opened by a page at"
 EXCHANGE = """async ([address, form, headers]) => {
@@ -74,18 +73,12 @@ def received(page: Page) -> dict[str, str]:
     return json.loads(output.inner_text())
 
 
-def read_block(mark: str) -> str:
-    """Return a program of docs/games/browser.md."""
-    return re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)^```", GAMES, re.DOTALL | re.MULTILINE)[1]
-
-
 # -- the opener is the client ---------------------------------------------------------------------
 
 
 def test_ten_lines_of_the_documentation_sign_a_player_in(browse, game: Game, game_client: Client):
-    documented = read_block("popup")
-    assert documented.count("\n") == 10
-    own = documented.replace("https://id.example.org", game_client.server.address)
+    assert DOCUMENTED["popup"].count("\n") == 10
+    own = DOCUMENTED["popup"].replace("https://id.example.org", game_client.server.address)
     own = own.replace("0123456789abcdef", game_client.id)
     game.pages["/"] = f"""<!doctype html><title>Game</title><button>Sign in</button>
         <output></output><script>
@@ -293,14 +286,13 @@ def test_page_of_the_documentation_signs_a_player_in(
     </script>"""
     address = site_of()
     client_id = re.search("clientId: .(\\w+)", game.pages["/"])[1]
-    exchange = read_block("exchange")
     for documented, expected in (
-        (read_block("page"), rf"^ada {server.address}/pfp/medium/{ada['id']}.*\.webp"),
+        (DOCUMENTED["page"], rf"^ada {server.address}/pfp/medium/{ada['id']}.*\.webp"),
         (
             f"""<button>Sign in</button><script type="module">
             import {{ signIn }} from "https://id.example.org/static/v1/identity.js";
             const button = document.querySelector("button");
-            button.addEventListener("click", async () => {{ {exchange} }});
+            button.addEventListener("click", async () => {{ {DOCUMENTED["exchange"]} }});
             </script>""",
             "^/sign-in code code_verifier redirect_uri$",
         ),

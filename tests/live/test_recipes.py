@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
+from documents import read_blocks
 from programs import is_open, logging_program
 from waiting import wait_until
 
 from commands.running import kept_port
-from identity.site.settings import ROOT
 from storage import Storage
 
 from . import npm
@@ -26,10 +26,7 @@ from .form_browser import FormBrowser, Page
 from .running import PASSWORD, RunningServer
 
 pytestmark = pytest.mark.live
-PAGE = (Path(ROOT) / "docs/games/recipes.md").read_text(encoding="utf-8")
-RECIPES = dict(
-    re.findall(r"^<!-- recipe: (\S+) -->\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-)
+RECIPES = read_blocks("docs/games/recipes.md")
 assert ["/api/oauth/whois?client_id=" in each for each in RECIPES.values()] == [True] * 4
 PACKAGES = ["express", "express-session", "passport", "passport-oauth2", "@auth/express"]
 

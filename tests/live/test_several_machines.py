@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from documents import BLOCK, PAGES
 from postgresql_cluster import find_program
 
 from identity.site.settings import ROOT
@@ -20,8 +20,8 @@ from identity.site.settings import ROOT
 from .running import COMMAND
 
 pytestmark = [pytest.mark.live, pytest.mark.postgresql]
-PAGE = (Path(ROOT) / "docs" / "several-machines-failures.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^<!-- try -->\n```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = PAGES["docs/several-machines-failures.md"]
+BLOCKS = [each["code"] for each in BLOCK.finditer(PAGE) if each["mark"] == "try"]
 FOLDER = Path("/tmp/two-servers")
 TIMEOUT = 300  # seconds for all blocks; they take twenty
 PROGRAMS = ("initdb", "pg_ctl", "pg_basebackup")  # the server's refuse to run as root

@@ -1,26 +1,23 @@
 """The programs of docs/engines/, and what runs and watches them."""
 
 import io
-import re
 from pathlib import Path
 
+from documents import read_blocks
 from PIL import Image
 
-from identity.site.settings import ROOT
 from images import pictures
 from storage import Storage
 
 from ..running import RunningServer
 
-PAGES = Path(ROOT) / "docs" / "engines"
-PROGRAM = re.compile(r"^<!-- program: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ORANGE = (250, 120, 10)
 PICTURE_PIXELS = 64 * 64  # of the size "medium"
 
 
 def read_program(page: str, name: str, server: RunningServer, client_id: str) -> str:
     """Return a program with the two values set, as docs/engines/README.md says."""
-    text = dict(PROGRAM.findall((PAGES / page).read_text(encoding="utf-8")))[name]
+    text = read_blocks(f"docs/engines/{page}")[name]
     for placeholder, value in (
         ("https://id.example.org", server.address),
         ("your client_id", client_id),

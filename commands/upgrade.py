@@ -1,5 +1,6 @@
 """`identity-server upgrade-check`: what the next start changes, and which files must be copied."""
 
+import errno
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ TOKEN = re.compile(
 BLOCK = re.compile("(server|location|map|upstream)\\b")
 CHOSEN = re.compile("(server|ssl_certificate|ssl_certificate_key) ")  # by each administrator
 TOP = "outside of all blocks"
+LARGEST = 200_000  # characters of an installed file
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +151,15 @@ def compare(
 ) -> list[Difference]:
     """Return the differences between a file in deploy/ and its copy, or one that says why not."""
     try:
-        pair = [Path(each).read_text("utf-8", "replace") for each in (DEPLOY / name, path)]
+        ours, theirs = (
+            Path(each).read_text("utf-8-sig", "replace") for each in (DEPLOY / name, path)
+        )
+        if len(theirs) > LARGEST:
+            raise OSError(errno.EFBIG, "it is too large")
     except OSError as error:
         reason = f"is not compared with deploy/{name}: {error.strerror}"
         return [Difference(path, "", reason, to_copy=False)]
-    return [*differences(name, path, *pair)]
+    return [*differences(name, path, ours, theirs)]
 
 
 def line_differences(name: str, path: str, ours: str, theirs: str) -> Iterator[Difference]:

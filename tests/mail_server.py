@@ -162,3 +162,15 @@ def scripted_server(*parts: bytes | float) -> Iterator[int]:
     finally:
         stopped.set()
         listener.close()
+
+
+@contextlib.contextmanager
+def silent_address(port: int) -> Iterator[str]:
+    """Yield an address of this machine that neither accepts nor refuses a connection."""
+    with contextlib.ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+        yield "127.0.0.2"

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from forms import edit
+from mail_server import silent_address
 
 from identity.acts import apps as app_acts
 from identity.acts import chat as chat_acts
@@ -312,27 +313,24 @@ def test_address_is_checked_again_at_each_message(storage, chat, tell):
 
 def test_next_address_of_a_host_is_tried(chat, monkeypatch, subtests):
     """The first one refuses, has no route, or is silent."""
-    silent = socket.create_server(("127.0.0.2", chat.port), backlog=0)
-    fillers = [socket.socket() for _ in range(4)]
-    for each in fillers:
-        each.setblocking(False)
-        each.connect_ex(silent.getsockname())
     monkeypatch.setattr(webhooks, "TIMEOUT", 2)
-    for address in ("127.0.0.3", "::1", "fe80::1", "127.0.0.2"):
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        found = [(family, 1, 6, "", (address, chat.port)), (2, 1, 6, "", ("127.0.0.1", chat.port))]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
-        kept = Webhook("chat", 5, f"http://chat.example:{chat.port}/", "json", EVENTS, "k")
-        with subtests.test(address):
-            assert deliver(kept, True, b"{}", {})[0] == 204
-        with subtests.test(address, alone=True), monkeypatch.context() as patch:
-            patch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found[:1])
-            with pytest.raises(NotSent, match="could not be reached"):
-                deliver(kept, True, b"{}", {})
-        with subtests.test(address, private=False), pytest.raises(NotSent):
-            deliver(kept, False, b"{}", {})
-    for each in (silent, *fillers):
-        each.close()
+    with silent_address(chat.port) as silent:
+        for address in ("127.0.0.3", "::1", "fe80::1", silent):
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            found = [
+                (family, 1, 6, "", (address, chat.port)),
+                (2, 1, 6, "", ("127.0.0.1", chat.port)),
+            ]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
+            kept = Webhook("chat", 5, f"http://chat.example:{chat.port}/", "json", EVENTS, "k")
+            with subtests.test(address):
+                assert deliver(kept, True, b"{}", {})[0] == 204
+            with subtests.test(address, alone=True), monkeypatch.context() as patch:
+                patch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found[:1])
+                with pytest.raises(NotSent, match="could not be reached"):
+                    deliver(kept, True, b"{}", {})
+            with subtests.test(address, private=False), pytest.raises(NotSent):
+                deliver(kept, False, b"{}", {})
 
 
 def test_host_header_is_that_of_the_address(subtests):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import socket
 import ssl
 import subprocess
 import threading
@@ -14,12 +15,21 @@ import pytest
 from aiosmtpd.smtp import AuthResult
 from conftest import on_each_backend
 from forms import edit, race
-from mail_server import CUT, SECRET, SILENCE, USER, MailServer, scripted_server, text_of_letter
+from mail_server import (
+    CUT,
+    SECRET,
+    SILENCE,
+    USER,
+    MailServer,
+    scripted_server,
+    silent_address,
+    text_of_letter,
+)
 
 from identity.access.mail_channel import UNCONFIRMED_AN_HOUR, Mail, count_unconfirmed_letter
 from identity.messages import smtp
 from identity.messages.letter import Letter
-from identity.messages.mail import compose, new_mailer
+from identity.messages.mail import compose, new_mailer, send_test
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
 from identity.site.clock import check_clock
@@ -415,6 +425,16 @@ def test_slow_server_is_left_after_the_time_limit(storage, put, monkeypatch, sub
             assert time.monotonic() - started < 5
             problem = waiting(storage)[0].problem
             assert "longer than" in problem or "respond" in problem
+
+
+def test_next_address_of_a_silent_host_gets_its_share_of_the_time(mail_server, monkeypatch):
+    port = int(mail_server.url().rpartition(":")[2])
+    with silent_address(port) as silent:
+        found = [(socket.AF_INET, 1, 6, "", (each, port)) for each in (silent, "127.0.0.1")]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        config = config_of(f"smtp+cleartext://mail.example:{port}")
+        send_test(config, "ada@example.org", timeout=2)
+    assert mail_server.recipients == ["ada@example.org"]
 
 
 @on_each_backend

@@ -117,7 +117,7 @@ ACTS = {
         (f"{CHAT}/given-up", {}, "chat"),
     ],
     "hide the first steps, send oneself a test letter": [
-        ("/admin/checklist/hide", {}),
+        ("/admin/checklist/hide", {}, "checklist hide"),
         ("/admin/mail/test", {}),
     ],
 }

@@ -90,6 +90,14 @@ def test_values_are_normalized_and_overrides_win(environment, tmp_path):
     assert read_settings({"SIGN_UP": "open"})["SIGN_UP"] == "open"
 
 
+def test_password_in_a_swapped_setting_is_not_shown(subtests):
+    url = "smtp://ada:Secret@mail.example:587"
+    for name, mail in (("MAIL_FROM", {"SMTP_URL": "smtp://mail.example"}), ("BASE_URL", {})):
+        with subtests.test(name), pytest.raises(SettingError) as refused:
+            read_settings({**mail, name: url})
+        assert "mail.example" in str(refused.value) and "Secret" not in str(refused.value)
+
+
 INVALID = {  # by variable and the part of the message that says the fix
     ("BASE_URL", "https://id.example.org"): [
         *("", "id.example.org", "id.example.org:8000", "//id.example.org", "ftp://id.example.org"),

@@ -14,11 +14,12 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import zip_longest
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 PATH = "/demo/letters"
 POLICY = "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'"
-LINK = re.compile(r"https?://\S+")
+LINK = re.compile(r"https?://[^\s<>]+")
 KEPT = 100  # letters
 LETTER_LIMIT = 1_000_000  # bytes
 STYLE = """
@@ -48,7 +49,7 @@ LETTER = """<article>
 </article>
 """
 
-letters: list[EmailMessage] = []  # oldest first
+letters: list[str] = []  # as HTML, oldest first
 
 
 class Mailbox(StreamRequestHandler):
@@ -71,7 +72,7 @@ class Mailbox(StreamRequestHandler):
                 elif command == b"QUIT":
                     return self.reply("221 bye")
                 else:
-                    self.reply("502 not known here")
+                    return self.reply("502 not known here")  # such as HTTP, which a page can send
 
     def keep(self) -> None:
         """Read a letter up to the line with a dot, and keep it."""
@@ -80,7 +81,10 @@ class Mailbox(StreamRequestHandler):
             if not line or len(content) > LETTER_LIMIT:
                 raise ConnectionError
             content += line.removeprefix(b".")  # RFC 5321 4.5.2
-        letters.append(email.message_from_bytes(content, policy=SMTP))
+        try:
+            letters.append(show_letter(email.message_from_bytes(content, policy=SMTP)))
+        except (AttributeError, LookupError, ValueError):
+            return self.reply("554 a letter has a text that can be read")
         del letters[:-KEPT]
         self.reply("250 kept")
 
@@ -94,10 +98,12 @@ class Page(BaseHTTPRequestHandler):
     timeout = 10  # seconds
 
     def do_GET(self) -> None:
+        if self.headers["Host"] != os.environ["PAGE"]:  # a name of a page that wants to read it
+            return self.respond(400, "This page has another address.", "plain")
         if self.path == "/style.css":
             return self.respond(200, STYLE, "css")
         if self.path in ("/", PATH):
-            shown = "".join(map(show_letter, reversed(letters))) or "<p>No letter has come yet.</p>"
+            shown = "".join(reversed(letters)) or "<p>No letter has come yet.</p>"
             return self.respond(200, PAGE.format(letters=shown), "html")
         self.respond(404, "There is no such page.", "plain")
 
@@ -119,9 +125,11 @@ class Page(BaseHTTPRequestHandler):
 
 def show_letter(letter: EmailMessage) -> str:
     """Return a letter as HTML: its text, in which addresses are links."""
-    text = escape(letter.get_body(("plain",)).get_content())
+    text, parts = letter.get_body(("plain",)).get_content(), []
+    for plain, link in zip_longest(LINK.split(text), LINK.findall(text), fillvalue=""):
+        parts += [escape(plain), f'<a href="{escape(link)}">{escape(link)}</a>' if link else ""]
     heads = {name: escape(str(letter[name])) for name in ("subject", "to", "date")}
-    return LETTER.format(text=LINK.sub(r'<a href="\g<0>">\g<0></a>', text), **heads)
+    return LETTER.format(text="".join(parts), **heads)
 
 
 class MailServer(ThreadingTCPServer):

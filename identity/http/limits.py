@@ -185,6 +185,7 @@ class ConcurrencyLimit:
 
 password_limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
 picture_limit = ConcurrencyLimit(PICTURES_RUNNING, PICTURES_WAITING)
+letter_limit = ConcurrencyLimit(1, 0)  # test letters: a silent mail server holds one thread
 
 
 def password_place(

@@ -13,18 +13,20 @@ import smtplib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from email import message_from_bytes
 from email.policy import SMTP
 from typing import BinaryIO
 
+from identity.messages.connecting import connect
 from identity.messages.outbox import CutOff, Deferred, Paused, Refused
 from identity.site.hosts import is_loopback
 from identity.site.settings import SmtpServer, host_of
 from model.addresses import ascii_email
 
 TIMEOUT = 60  # seconds for a letter, with the connection if it is the first one
-CONNECTING = 20  # seconds for each address of the server
+CONNECTING = 20  # seconds for all addresses of the server
 MOST_LETTERS = 100  # of one connection
 NO_TLS = (
     "The server offers no TLS, so no letter is sent. Try smtps:// in IDENTITY_SMTP_URL. In a "
@@ -77,8 +79,10 @@ class Dialogue(smtplib.SMTP):
         self, host: str = "localhost", port: int = 0, source_address: tuple | None = None
     ) -> tuple[int, bytes]:
         """Connect, with TLS if the URL says so, and return the greeting."""
-        connecting = min(CONNECTING, self.timeout)
-        self.sock, self.file = socket.create_connection((host, port), connecting), None
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [(family, address) for family, _, _, _, address in found]
+        ends = time.monotonic() + min(CONNECTING, self.timeout / 2)
+        self.sock, self.file = connect(addresses, ends), None
         self.sock.settimeout(self.timeout)
         self._opened(self.sock)
         if self._tls:

@@ -18,6 +18,7 @@ import threading
 import time
 from urllib.parse import SplitResult, urlsplit
 
+from identity.messages.connecting import connect
 from identity.messages.outbox import CHAT, WEBHOOK_ID, Channel, NotSent, Paused
 from identity.site.clock import note_clock
 from model.kinds import WEBHOOKS
@@ -181,22 +182,6 @@ def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tupl
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, ssl.SSLError) else type(error).__name__
         raise NotSent(f"It could not be reached ({reason}).") from error
-
-
-def connect(addresses: list[tuple[int, tuple]], ends: float) -> socket.socket:
-    """Connect to the first address that answers in its share of the time left. Raises OSError."""
-    problem = OSError("no address")
-    for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
-        connected = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            connected.settimeout(max((ends - time.monotonic()) / left, 0.01))
-            connected.connect(address)
-        except OSError as error:
-            connected.close()
-            problem = error
-        else:
-            return connected
-    raise problem
 
 
 def shut_down(connected: socket.socket) -> None:

@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterator
 
 from identity.site.formatting import format_age, format_duration
-from identity.site.states import edit_state
+from identity.site.states import edit_state, find_state
 from model.errors import StorageError
 from model.kind import DAY_MS
-from model.kinds import STATES
 from model.records import now_ms
 from storage import Storage
 from storage.maintenance import Advice
@@ -44,7 +43,7 @@ def note_clock(store: Storage, channel: str, text: str) -> None:
     ahead = now_ms() // 1000 - date  # seconds
     state_id, is_off = f"clock{channel}", abs(ahead) > LIMIT
     try:
-        kept = store.records(STATES).find(state_id)
+        kept = find_state(store, state_id)
         if is_off or (kept and kept.problem):
             with edit_state(store, state_id) as state:
                 way = "ahead of" if ahead > 0 else "behind"
@@ -57,7 +56,7 @@ def note_clock(store: Storage, channel: str, text: str) -> None:
 def check_clock(store: Storage) -> Iterator[Advice]:
     """Yield an advice for each server whose clock was another one in the last day."""
     for state_id, server in SERVERS.items():
-        state = store.records(STATES).find(state_id)
+        state = find_state(store, state_id)
         if state and state.problem and abs(now_ms() - state.time) < DAY_MS:
             yield Advice(
                 f"the clock of this machine is {state.problem} that of {server} "

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from identity.site.formatting import format_age
 from identity.site.hosts import is_public_host
 from identity.site.settings import host_of
-from identity.site.states import edit_state
+from identity.site.states import edit_state, find_state
 from model.errors import StorageError
 from model.kind import DAY_MS
-from model.kinds import STATES
 from model.records import now_ms
 from model.site_records import State
 from storage import Storage
@@ -39,7 +38,7 @@ def note_unreadable(store: Storage, received: str) -> None:
 
 def check_proxies(store: Storage, proxies: int) -> Iterator[Advice]:
     """Yield an advice if the proxies sent something other than an address in the last day."""
-    state = store.records(STATES).find(UNREADABLE) if proxies else None
+    state = find_state(store, UNREADABLE) if proxies else None
     if state and now_ms() - state.time < NAMED:
         yield Advice(
             f"X-Forwarded-For had no address but {state.problem} ({format_age(state.time)}): rate "
@@ -70,7 +69,7 @@ def note_sign_in(store: Storage, base_url: str, address: str, last_sign_in: int)
             hmac.digest(key, f"network {network}".encode(), "sha256").hex()
             for key in reversed(store.keys.current())
         ]
-        kept = store.records(STATES).find(NETWORK) or State(NETWORK, 0)
+        kept = find_state(store, NETWORK) or State(NETWORK, 0)
         if _count_sign_in(kept, hashes, is_new):
             with edit_state(store, NETWORK) as state:  # another worker may have changed it
                 _count_sign_in(state, hashes, is_new)
@@ -104,7 +103,7 @@ def _of_last_day(state: State) -> list[int]:
 
 def check_networks(store: Storage, base_url: str) -> Iterator[Advice]:
     """Yield an advice if all sign-ins of the last day, of PLAYERS players, were of one network."""
-    state = store.records(STATES).find(NETWORK) if is_public_host(host_of(base_url)) else None
+    state = find_state(store, NETWORK) if is_public_host(host_of(base_url)) else None
     if state and state.problem and len(_of_last_day(state)) >= PLAYERS:
         yield Advice(
             "all sign-ins of the last day came from one network: unless your players share one, it "

@@ -181,7 +181,7 @@ def _require_mail_settings(url: str, sender: str) -> None:
         raise SettingError("SMTP_URL", f"{error}") from None
     if not sender or check_email(sender) or not sender.isascii():
         expected = "expected an address in ASCII such as players@example.org"
-        raise SettingError("MAIL_FROM", f"is {sender!r}, {expected}")
+        raise SettingError("MAIL_FROM", f"is {_without_password(sender)!r}, {expected}")
 
 
 SMTP_PORTS = {"smtp": 587, "smtps": 465, "smtp+cleartext": 25}  # RFC 6409, 8314, 5321
@@ -241,6 +241,11 @@ def _require_metrics_settings(value: str) -> None:
         raise SettingError("METRICS", f"is set, and needs the package prometheus-client: {fix}")
 
 
+def _without_password(text: str) -> str:
+    """Return a text without the password in a URL: settings may be swapped."""
+    return re.sub("(//[^:@]*):.*@", r"\1:***@", text, flags=re.DOTALL)
+
+
 def _read_base_url(url: str) -> str:
     """Return the origin in a base URL, without a slash at its end. Raises SettingError."""
     typed = url.strip().lower().rstrip("/")
@@ -250,7 +255,9 @@ def _read_base_url(url: str) -> str:
         origin = ""
     if typed != origin or not origin.startswith(("https://", "http://")):
         expected = "expected an origin without a path, such as https://id.example.org"
-        raise SettingError("BASE_URL", f"is {url!r}, {_slip_in(typed)}{expected}")
+        raise SettingError(
+            "BASE_URL", f"is {_without_password(url)!r}, {_slip_in(typed)}{expected}"
+        )
     return origin
 
 

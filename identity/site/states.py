@@ -3,10 +3,17 @@
 import contextlib
 from collections.abc import Iterator
 
-from model.errors import AlreadyThere
+from model.errors import AlreadyThere, DamagedRecord
 from model.kinds import STATES
 from model.site_records import State
 from storage import Storage
+
+
+def find_state(store: Storage, state_id: str) -> State | None:
+    """Return a state; None without one, and for a damaged one, which costs nobody a page."""
+    with contextlib.suppress(DamagedRecord):
+        return store.records(STATES).find(state_id)
+    return None
 
 
 @contextlib.contextmanager

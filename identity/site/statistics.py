@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from identity.site.formatting import DAY
-from identity.site.states import edit_state
+from identity.site.states import edit_state, find_state
 from model.kind import DAY_MS, day_of, hour_of
-from model.kinds import STATES
 from model.records import now_ms
 from model.site_records import State
 from storage import Storage
@@ -62,7 +61,7 @@ def read_numbers(store: Storage) -> Numbers:
 
 def read_backup(store: Storage) -> State:
     """Return when the last backup ended whole (time 0: never), and what went wrong since."""
-    return store.records(STATES).find(BACKUP) or State(BACKUP, 0)
+    return find_state(store, BACKUP) or State(BACKUP, 0)
 
 
 def note_backup(store: Storage, problem: str = "") -> None:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from identity.acts.checklist import CHECKLIST
 from identity.site.hosts import is_loopback
 from identity.site.settings import SETTINGS, host_of
+from identity.site.states import find_state
 from identity.site.statistics import Numbers
-from model.kinds import STATES
 from storage import Storage
 
 
@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 def first_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> list[Step]:
     """Return the first steps, [] once all are done or an administrator has hidden them."""
-    if store.records(STATES).find(CHECKLIST):
+    if find_state(store, CHECKLIST):
         return []
     has_name = config["SITE_NAME"] != SETTINGS["SITE_NAME"].default
     has_address = not is_loopback(host_of(config["BASE_URL"]))

@@ -76,7 +76,7 @@ def _keys_to_add(layout: Layout) -> Set[str]:
     """Return the folders of keys that are missing, and of those that a killed start has begun."""
     begun = []
     with contextlib.suppress(NotFound):
-        begun = disk.read_file(_marker(layout), NotFound()).decode().split()
+        begun = disk.read_file(_marker(layout), NotFound()).decode(errors="replace").split()
     return {*begun, *_new_keys(layout)}
 
 

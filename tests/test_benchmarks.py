@@ -102,6 +102,7 @@ def measure(*arguments: str) -> str:
 
 
 @pytest.mark.load
+@pytest.mark.slow
 def test_benchmarks_run(tmp_path):
     """One short round of everything; its speeds are not looked at."""
     file = tmp_path / "results.json"

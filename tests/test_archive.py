@@ -53,7 +53,9 @@ def prepared(tmp_path_factory) -> Path:
     """A folder with an installation that was used, and a backup of it."""
     folder = tmp_path_factory.mktemp("prepared")
     site = Site(folder / "site")
-    fill(site.open())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("storage.contract.KEYS_CACHED", 0.01)  # seconds that a rotation waits
+        fill(site.open())
     site.backup(folder / "backup.tar.gz")
     return folder
 

@@ -1,6 +1,7 @@
 """The webhook that tells the community's chat what happens, and its outbox."""
 
 import contextlib
+import functools
 import hashlib
 import hmac
 import http.server
@@ -65,7 +66,9 @@ class Chat:
         if context:
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        # The poll is how long the end of a test waits.
+        serve = functools.partial(self.server.serve_forever, poll_interval=0.01)
+        threading.Thread(target=serve, daemon=True).start()
 
     def close(self) -> None:
         self.server.shutdown()
@@ -313,7 +316,7 @@ def test_address_is_checked_again_at_each_message(storage, chat, tell):
 
 def test_next_address_of_a_host_is_tried(chat, monkeypatch, subtests):
     """The first one refuses, has no route, or is silent."""
-    monkeypatch.setattr(webhooks, "TIMEOUT", 2)
+    monkeypatch.setattr(webhooks, "TIMEOUT", 1)
     with silent_address(chat.port) as silent:
         for address in ("127.0.0.3", "::1", "fe80::1", silent):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET

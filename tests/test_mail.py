@@ -295,7 +295,7 @@ def test_broken_dialogue_holds_up_no_other(storage, put, mail_server, monkeypatc
     broken = {"RCPT 421": "421 Closing", "RCPT cut": CUT, "RCPT silence": SILENCE}
     for name, reply in broken.items():
         with subtests.test(name), monkeypatch.context() as patch:
-            patch.setattr(smtp, "TIMEOUT", 1 if reply == SILENCE else 60)
+            patch.setattr(smtp, "TIMEOUT", 0.5 if reply == SILENCE else 60)
             bad = [f"bad{number}@{name.split()[1]}.example" for number in range(2)]
             mail_server.replies = dict.fromkeys(bad, reply)
             ids = [put(each, good_for=3600) for each in bad]

@@ -1,6 +1,5 @@
 """`identity-server upgrade-check`: what the next start changes, and which files must be copied."""
 
-import errno
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -154,12 +153,13 @@ def compare(
         ours, theirs = (
             Path(each).read_text("utf-8-sig", "replace") for each in (DEPLOY / name, path)
         )
-        if len(theirs) > LARGEST:
-            raise OSError(errno.EFBIG, "it is too large")
     except OSError as error:
-        reason = f"is not compared with deploy/{name}: {error.strerror}"
-        return [Difference(path, "", reason, to_copy=False)]
-    return [*differences(name, path, ours, theirs)]
+        reason = error.strerror
+    else:
+        if len(theirs) <= LARGEST:
+            return [*differences(name, path, ours, theirs)]
+        reason = "it is too large"
+    return [Difference(path, "", f"is not compared with deploy/{name}: {reason}", to_copy=False)]
 
 
 def line_differences(name: str, path: str, ours: str, theirs: str) -> Iterator[Difference]:

@@ -42,14 +42,14 @@ def show_overview() -> Response | str:
 
 def overview_page(player: User, problems: dict[str, str]) -> Response | str:
     """Return the page; `problems` are those of its forms."""
-    kept, is_boss = get_storage().records(REPORTS), may_administer(player)
+    kept, is_administrator = get_storage().records(REPORTS), may_administer(player)
     places = [place_in(REPORTS, each) for each in ("before", "after")]
     page = page_beside(functools.partial(kept.page, "state", "open"), REPORTS_SHOWN, *places)
     is_first = not any(places)
     if not page.shown and not is_first:  # the last one there has been answered
         return redirect("/admin", 303)
     games = waiting_games() if is_first else []
-    numbers = read_numbers(get_storage()) if is_first and is_boss else None
+    numbers = read_numbers(get_storage()) if is_first and is_administrator else None
     return render_desk(
         "admin/overview.html",
         player,
@@ -59,7 +59,7 @@ def overview_page(player: User, problems: dict[str, str]) -> Response | str:
         games=games[:OTHERS_SHOWN],
         more_games=len(games) > OTHERS_SHOWN,
         suspensions=ending_suspensions() if is_first else [],
-        only_here=explain_loopback(base_url()) if is_boss else [],
+        only_here=explain_loopback(base_url()) if is_administrator else [],
         steps=first_steps(get_storage(), current_app.config, numbers) if numbers else [],
         numbers=describe_numbers(numbers) if numbers else None,
         problems=problems,

@@ -15,6 +15,7 @@ from model.rules import CLIENT_ID
 from pages.admin.desk import render_desk
 from pages.community.players import format_hours_ago
 from pages.kit.actors import require_administrator
+from pages.kit.paging import addresses_beside
 
 APPS_SHOWN = 50  # on one page
 APPS_READ = 300  # at most for one page, of those that nobody signed in to
@@ -43,8 +44,7 @@ def show_apps() -> str:
         "admin/apps.html",
         viewer,
         rows=[(app, name_owner(get_storage(), app), format_hours_ago(app.used)) for app in apps],
-        next=more,
-        is_first=not found,
+        **addresses_beside(more),
         owner=owner,
         whose=whose,
         problems=problems,

@@ -27,24 +27,27 @@ invitations = Blueprint("invitations", __name__)
 
 @invitations.get("/admin/invitations")
 def show_invitations() -> str:
-    """Show the invitations, the newest first, a page at a time: `after` an invitation's id."""
+    """Show the invitations, the newest first, a page at a time: `before` or `after` an id."""
     return invitations_page(require_administrator(), {})
 
 
 def invitations_page(player: User, problems: dict[str, str], secret: str | None = None) -> str:
     """Return the page; `secret` is the secret of an invitation that has just been created."""
-    after, invites = place_in(INVITES, "after"), get_storage().invites
 
-    def read(after: str | None, at_most: int, _: bool) -> list[Invite]:  # no page goes backwards
-        return invites.page("list", "all", after, at_most, newest_first=True)
+    def read(place: str | None, at_most: int, backwards: bool) -> list[Invite]:
+        invites = get_storage().invites
+        return invites.page("list", "all", place, at_most, newest_first=not backwards)
 
-    page = page_beside(read, INVITES_SHOWN, after=after)
+    places = [place_in(INVITES, each) for each in ("before", "after")]
+    page = page_beside(read, INVITES_SHOWN, *places)
+    if not page.shown:  # there are no newer ones, or no older ones
+        page = page_beside(read, INVITES_SHOWN)
     return render_desk(
         "admin/invitations.html",
         player,
         rows=describe(page.shown),
+        previous=page.previous,
         next=page.next,
-        is_first=after is None,
         lengths=LENGTHS,
         typed=request.form,
         known_flairs=[each for each in player.flairs if each != "none"],

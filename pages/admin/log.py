@@ -20,6 +20,7 @@ from model.rules import TIME_END
 from model.site_records import Invite
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_administrator
+from pages.kit.paging import addresses_beside
 from storage.audit_lines import decode_line
 from storage.repositories import Records, unchanged
 
@@ -69,8 +70,7 @@ def show_log() -> str:
         "admin/log.html",
         viewer,
         days=[(day, list(each)) for day, each in itertools.groupby(describe(found), DAY_OF)],
-        older=older,
-        is_first="before" not in args,
+        **addresses_beside(older, "before"),
         groups=list(GROUPS),
         typed={"player": name, "act": act, "day": day},
         problems=problems,

@@ -16,6 +16,7 @@ from pages.admin.desk import render_desk
 from pages.community.moderation_card import name_inviter
 from pages.community.players import ROLES, format_last_played
 from pages.kit.actors import require_moderator
+from pages.kit.paging import addresses_beside
 
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 400  # at most for one page, of whom some have other names
@@ -55,8 +56,7 @@ def show_players() -> str:
         chosen=chosen,
         is_suspended=INDEXES.get(chosen) == "suspended",
         search=search,
-        is_first=not after,
-        next=next_place,
+        **addresses_beside(next_place),
         problems={"name": refusal} if refusal else {},
     )
 

@@ -1,11 +1,14 @@
-"""The pages of a list of records in the order of their ids."""
+"""The pages of a list of records, and the addresses of those beside the one that is shown."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from flask import request
 
 from model.kind import Kind
+
+PLACES_KEPT = 8  # of earlier pages in an address: a key of a name may be long
 
 
 class Page(NamedTuple):
@@ -39,3 +42,23 @@ def page_beside(
         page.reverse()
     is_first, is_last = (not has_more, False) if before else (not after, not has_more)
     return Page(page, None if is_first else page[0].id, None if is_last else page[-1].id)
+
+
+def addresses_beside(place: int | str | None, name: str = "after") -> dict[str, str | None]:
+    """Return the addresses of the `first` page, the `previous` and the `next`, None without one.
+
+    It is for a list that is read in one direction: the next page begins behind `place`, which its
+    address has as `name`. The places of up to PLACES_KEPT pages before it are there as `back`.
+    """
+    here, back = request.args.get(name, ""), request.args.getlist("back")[-PLACES_KEPT:]
+    others = [each for each in request.args.items(multi=True) if each[0] not in (name, "back")]
+
+    def address_of(place: int | str, back: list[str]) -> str:
+        query = [*others, (name, place), *(("back", each) for each in back)]
+        return f"{request.path}?{urlencode(query)}"
+
+    return {
+        "first": address_of("", []) if here else None,
+        "previous": address_of(back[-1], back[:-1]) if back else None,
+        "next": None if place is None else address_of(place, [*back, here]),
+    }

@@ -22,7 +22,7 @@ from mail_server import silent_address
 from identity.acts import apps as app_acts
 from identity.acts import chat as chat_acts
 from identity.acts import reports as report_acts
-from identity.acts.actors import Actor, Authority
+from identity.acts.actors import COMMAND, Actor, Authority
 from identity.messages import webhook as webhooks
 from identity.messages.outbox import CHAT, Channel, NotSent, Sender, announce
 from identity.messages.webhook import Chat as ChatChannel
@@ -34,7 +34,7 @@ from model.site_records import Message, Webhook
 
 PATH = "/admin/chat"
 SITE = "https://id.example.org"
-EVENTS = ["player", "report", "game", "suspension"]
+EVENTS = ["player", "report", "game", "listed", "suspension"]
 
 
 class Chat:
@@ -397,6 +397,16 @@ def test_acts_tell_the_chat(app, store, enter, add_players):
         app_acts.change_client(by, game.id, game_url=url)
     found = told(store)
     assert set(found) == {("game", "Kart waits to be listed.")} and len(found) == 10
+    for listed in (True, True, False, True):
+        app_acts.set_listed(Authority(store, Actor(warden.id)), game.id, listed)
+    assert told(store) == [("listed", "A new game is on the home page: Kart.")] * 2
+    own, _ = app_acts.register_client(
+        Authority(store, COMMAND), None, **fields | {"name": "Chess", "game_url": None}
+    )
+    assert told(store) == []  # it is no game yet
+    app_acts.change_client(Authority(store, COMMAND), own.id, game_url="https://chess.example/")
+    app_acts.change_client(Authority(store, COMMAND), own.id, description="For two.")
+    assert told(store) == [("listed", "A new game is on the home page: Chess.")]
     boss.post(f"/users/{grace.id}/suspend", data={"length": "1 week", "reason": "Private."})
     assert told(store) == [("suspension", "Boss suspended Grace for 7 days.")]
 

@@ -53,15 +53,16 @@ def number_in_header(browser) -> str | None:
 
 def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add_players, add_game):
     warden = enter("Warden", MODERATOR)
-    nothing = "Reports, new games and suspensions that end this week appear here."
+    nothing = "Reports, new games and suspensions that soon end appear here."
     assert nothing in text_of(warden.get(PATH))
     assert number_in_header(warden) is None
     emi, bob = add_players("Emi", "Bob")
     report_acts.report(Authority(store, Actor(emi.id)), bob, "spam", "")
     game = add_game("Kart", bob.id)
     now = now_ms()
-    for name, days in (("Soon", 2.5), ("Sooner", 0.5), ("Late", 9)):
-        suspension = Suspension("command", now, f"Of {name}", now + int(days * DAY_MS))
+    for name, past, days in (("Soon", 3, 2.5), ("Sooner", 7, 0.5), ("Late", 30, 9), ("New", 2, 5)):
+        since, until = (now + int(each * DAY_MS) for each in (-past, days))
+        suspension = Suspension("command", since, f"Of {name}", until)
         add_players(name, suspension=suspension)
     assert waiting(warden) == [
         *("Bob : spam", "Kart waits to be listed", "The suspension of Sooner ends within a day"),

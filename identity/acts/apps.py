@@ -31,7 +31,11 @@ from model.records import Client, Cover, User, now_ms
 from storage import Storage
 from storage.users import Images
 
-GAMES_TOLD_A_DAY = 10  # of one owner, to the chat
+GAMES_TOLD_A_DAY = 10  # of one owner and of one event, to the chat
+TOLD = {  # the event of the chat and its words, by the place that a game has now
+    "waiting": ("game", "{} waits to be listed."),
+    "listed": ("listed", "A new game is on the home page: {}."),
+}
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
 
@@ -60,18 +64,24 @@ def register_client(
             at_most=None if trusted or by.is_command else CLIENTS_EACH,
             before=by.audited(right, "client add"),
         )
-    _announce_waiting(by, client)
+    _announce_place(by, client)
     return client, secret
 
 
-def _announce_waiting(by: Authority, client: Client) -> None:
-    """Tell the chat if a game waits to be listed."""
-    if CLIENTS.key("queue").of(client):
-        words, path = f"{client.name} waits to be listed.", f"/games/{client.id}"
+def _place_of(client: Client) -> str | None:
+    """Return "waiting", "listed" or "unlisted" of a game, None of an app that is no game."""
+    return CLIENTS.key("queue").of(client) or CLIENTS.key("games").of(client)
+
+
+def _announce_place(by: Authority, client: Client, before: str | None = None) -> None:
+    """Tell the chat if a game waits to be listed, or is listed, and was not so `before`."""
+    place = _place_of(client)
+    if place in TOLD and place != before:
+        event, words = TOLD[place]
         with contextlib.suppress(TooManyAttempts):  # an owner may change the address often
             owner = str(client.owner_id)
-            by.store.attempts.count("game told of", owner, GAMES_TOLD_A_DAY, DAY)
-            announce(by.store, "game", words, path)
+            by.store.attempts.count(f"{event} told of", owner, GAMES_TOLD_A_DAY, DAY)
+            announce(by.store, event, words.format(client.name), f"/games/{client.id}")
 
 
 def change_client(by: Authority, client_id: str, **changes: str | list[str] | int | None) -> None:
@@ -80,14 +90,13 @@ def change_client(by: Authority, client_id: str, **changes: str | list[str] | in
     A listed game that a player moves is unlisted: a moderator has looked at its old address.
     """
     with _naming_other_game(by), by.edit(may_manage, by.store.clients, client_id) as client:
-        waited = CLIENTS.key("queue").of(client)
+        before = _place_of(client)
         is_moved = changes.get("game_url", client.game_url) != client.game_url
         if is_moved and not by.has(may_list, client):
             client.listed = client.declined = False
         for field, value in changes.items():
             setattr(client, field, value)
-    if not waited:
-        _announce_waiting(by, client)
+    _announce_place(by, client, before)
 
 
 @contextlib.contextmanager
@@ -130,6 +139,7 @@ def set_listed(by: Authority, client_id: str, listed: bool, seen_url: str | None
     Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
     """
     with by.edit(may_list, by.store.clients, client_id) as client:
+        before = _place_of(client)
         if client.listed != listed:
             if listed and seen_url not in (None, client.game_url):
                 problem = "The game URL has just changed. Play the game, then list it again."
@@ -140,6 +150,7 @@ def set_listed(by: Authority, client_id: str, listed: bool, seen_url: str | None
         elif not listed and not client.declined:  # it waits no more
             by.audit("client declined", client=client_id)
             client.declined = True
+    _announce_place(by, client, before)
     return client
 
 

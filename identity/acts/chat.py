@@ -28,7 +28,7 @@ def save(
     """
     by.require(may_administer)
     if format_name not in FORMATS:
-        raise InvalidField("format", "Choose what your chat reads.")
+        raise InvalidField("format", "Choose a format.")
     if not events or not EVENTS.keys() >= set(events):
         raise InvalidField("events", "Choose what the chat is told.")
     old = find_webhook(by.store)

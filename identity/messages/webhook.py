@@ -30,6 +30,7 @@ EVENTS = {  # as the form words them
     "player": "New players",
     "report": "Reports about players and their apps",
     "game": "Games that wait to be listed",
+    "listed": "Games that are new on the home page",
     "suspension": "Suspensions",
 }
 FORMATS = {"discord": "Discord", "json": "JSON, signed"}

@@ -11,7 +11,8 @@ TABS = {
     "/admin/players": "Players",
     "/admin/apps": "Apps",
     "/admin/log": "Log",
-    "/admin/look": "Look",
+    "/admin/look": "Appearance",
+    "/admin/chat": "Chat",
 }
 FOR_MODERATORS = ("/admin", "/admin/players")
 

@@ -103,11 +103,16 @@ def waiting_games() -> list[Client]:
 
 
 def ending_suspensions() -> list[tuple[User, str]]:
-    """Return the players whose suspensions end this week, the soonest first, and in how long."""
+    """Return the players whose suspensions end this week, the soonest first, and in how long.
+
+    Half of a suspension has to be over: a new one is no work that waits.
+    """
     now, users = now_ms(), get_storage().users
     days = day_of(now), day_of(now + 7 * DAY_MS)
     found = users.between("suspended", *days, None, READ_AT_MOST, newest_first=False)
-    ending = [each for each in found if each.suspended]
+    ending = [
+        u for u in found if u.suspended and now - u.suspension.since > u.suspension.until - now
+    ]
     return [(u, format_wait(u.suspension.until - now)) for u in ending[:OTHERS_SHOWN]]
 
 

@@ -143,12 +143,12 @@ def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, bro
     friend.get_by_role("button", name="Register app").click()
     expect_notice(friend, "App registered.")
     boss.get_by_role("link", name=re.compile("^Admin")).click()
-    boss.get_by_role("link", name="Look: Kart Club waits to be listed").click()
+    boss.get_by_role("link", name="Open: Kart Club waits to be listed").click()
     press(boss, "List on the home page")
     expect_notice(boss, "Game listed.")
 
     # The look.
-    go_to(boss, "Look")
+    go_to(boss, "Appearance")
     boss.get_by_label("Welcome text").fill("We are a handful of friends.")
     boss.get_by_label("Accent colour").fill("#7a3fb0")
     press(boss, "Save")

@@ -20,6 +20,7 @@ from model.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, 
 from model.rules import REPORT_REASONS
 from pages.admin.overview import REPORTS_SHOWN
 from pages.admin.reports import OTHERS_SHOWN
+from pages.kit.proof import PROOF_AGE
 
 GAME = "https://game.example/"
 LONG_NAME = "Donaudampfschifffahrtskapitaen"
@@ -404,6 +405,7 @@ def test_page_without_reports_for_this_moderator_leads_to_the_next(store, enter,
 
 def test_answered_report_leaves_the_queue(store, enter, join):
     browser, emi, bob = enter("Warden", MODERATOR), join("Emi"), join("Bob")
+    edit(store.users, bob.id, bio="Chess, mostly.")
     kept = report(store, emi, bob, "insults", "She called </p><script> names.")
     page = browser.get(f"/admin/reports/{kept.id}")
     for each in ("Report about Bob", "What Insults or threats", "Where Profile", "From Emi , less"):
@@ -411,7 +413,7 @@ def test_answered_report_leaves_the_queue(store, enter, join):
     assert parse(page).select_one(".quote").text == kept.text
     links = [each["href"] for each in parse(page).select("section:not(.head) a")]
     assert links == [f"/users/{bob.id}", f"/users/{emi.id}", f"/users/{bob.id}"]
-    assert "Moderate Bob" in text_of(page) and "Others about" not in page.text
+    assert "The profile Bob Chess, mostly." in text_of(page) and "Others about" not in page.text
     answer = browser.post(f"/admin/reports/{kept.id}", data={"answer": " Suspended for a week. "})
     assert (answer.status_code, answer.location) == (303, "/admin")
     page = browser.get("/admin")
@@ -445,10 +447,43 @@ def test_page_of_a_report_of_a_game(store, enter, join, game):
     kept = report(store, join("Emi"), game)
     page = enter("Warden", MODERATOR).get(f"/admin/reports/{kept.id}")
     assert "Where Game" in text_of(page) and parse(page).select_one(".quote") is None
-    assert [each["href"] for each in parse(page).select("a.button.second")][
-        -1
-    ] == f"/games/{game.id}"
-    assert "Look at the game" in text_of(page)
+    assert [each["href"] for each in parse(page).select("section .button")] == [f"/games/{game.id}"]
+    assert f"/covers/large/{game.id}.webp" in parse(page).select_one(".cover")["srcset"]
+    assert "The game Space Game By Identity Server Open game" in text_of(page)
+
+
+def test_reported_player_is_suspended_and_the_report_closed(store, enter, join, clock):
+    browser, emi, bob = enter("Warden", MODERATOR), join("Emi"), join("Bob")
+    kept = report(store, emi, bob)
+    path, form = f"/admin/reports/{kept.id}", {"answer": "Suspended.", "length": "1 day"}
+    fields = {each["name"] for each in parse(browser.get(path)).select("details form [name]")}
+    assert fields == {"stamp", "answer", "reason", "length"}
+    page = browser.post(path, data=form | {"reason": "Spam.", "length": "2 days"})
+    assert problems_of(page) == {"suspend-length": "Choose how long."}
+    assert 'value="Spam."' in page.text and store.users.read(bob.id).suspension is None
+    assert browser.post(path, data=form | {"reason": "Spam."}).location == "/admin"
+    suspension, kept = store.users.read(bob.id).suspension, store.records(REPORTS).read(kept.id)
+    assert (suspension.reason, suspension.until - suspension.since) == ("Spam.", DAY_MS)
+    assert (kept.answer, kept.answered_by) == ("Suspended.", suspension.by)
+    clock.shift(2 * DAY_MS // 1000)
+    page = browser.post(path, data=form)  # from a page that was opened before
+    assert (page.status_code, "has just closed" in text_of(page)) == (409, True)
+    assert not store.users.read(bob.id).suspended
+
+
+def test_report_stays_open_if_its_player_cannot_be_suspended(store, enter, join, game, clock):
+    """The administrator may answer it, but not suspend another one; what is there needs a proof."""
+    browser, emi = enter("Chief", ADMINISTRATOR), join("Emi")
+    gone = join("Out")
+    edit(store.users, gone.id, suspension=Suspension("command", now_ms(), "Cheats."))
+    form = {"answer": "Suspended.", "length": "1 day"}
+    clock.shift(PROOF_AGE)
+    for subject, status in ((game, 404), (join("Second", ADMINISTRATOR), 403), (gone, 403)):
+        kept = report(store, emi, subject)
+        assert "Suspend and close" not in browser.get(f"/admin/reports/{kept.id}").text
+        assert browser.post(f"/admin/reports/{kept.id}", data=form).status_code == status
+        assert store.records(REPORTS).read(kept.id) == kept
+    assert store.users.read(gone.id).suspension.reason == "Cheats."
 
 
 def test_second_moderator_is_told_who_answered(store, enter, join):

@@ -39,6 +39,12 @@ ACTS = {
         ("/admin/reports/<report_id>", {"answer": "Done."}, "report answer: report"),
     ],
     "suspend a player": [(f"{USER}/suspend", {"length": "1 day"}, "user suspend: user days=1")],
+    "suspend a reported player and close the report": [
+        (
+            *("/admin/reports/<report_id>", {"answer": "Suspended.", "length": "1 week"}),
+            *("user suspend: user days=7", "report answer: report"),
+        ),
+    ],
     "unsuspend a player, change a suspension": [
         (
             f"{OUT}/suspend",

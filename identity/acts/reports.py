@@ -9,6 +9,7 @@ The acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempt
 import secrets
 from typing import NamedTuple
 
+from identity.acts import accounts
 from identity.acts.actors import Authority
 from identity.acts.rights import may_answer
 from identity.messages.outbox import announce
@@ -64,14 +65,32 @@ def report(by: Authority, subject: User | Client, reason: str, text: str) -> Non
 
 def answer(by: Authority, report_id: str, text: str) -> None:
     """Close a report with a text for moderators, which may be empty. Raises AnsweredBefore."""
-    refuse("answer", check_description(text))
     with by.store.records(REPORTS).edit(report_id) as report:
-        by.require(lambda player, _: bool(shown_to(by.store, player, [report])))
-        if report.answer is not None:
-            raise AnsweredBefore
+        _require_open(by, report, text)
         # Without the player: whose export has this line would learn of the report.
         by.audit("report answer", report=report_id)
         report.answer, report.answered_by, report.answered = text, by.actor.id, now_ms()
+
+
+def suspend_and_close(
+    by: Authority, report_id: str, text: str, **suspension: str | int | bool | None
+) -> None:
+    """Suspend the player whom a report is about, unless it was answered before, then answer it.
+
+    `suspension` has arguments of `accounts.suspend`. The actor needs the rights of both acts.
+    """
+    report = by.store.records(REPORTS).read(report_id)
+    _require_open(by, report, text)
+    accounts.suspend(by, int(report.about.removeprefix("user:")), **suspension)
+    answer(by, report_id, text)
+
+
+def _require_open(by: Authority, report: Report, text: str) -> None:
+    """Raise unless the actor may close the report with this text."""
+    refuse("answer", check_description(text))
+    by.require(lambda player, _: bool(shown_to(by.store, player, [report])))
+    if report.answer is not None:
+        raise AnsweredBefore
 
 
 def check_subject(player_id: int, subject: User | Client) -> str | None:

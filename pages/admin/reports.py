@@ -4,11 +4,16 @@ from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 from identity.acts import reports as report_acts
+from identity.acts.naming import name_owner
 from identity.acts.reports import shown_to
+from identity.acts.rights import may_moderate
 from identity.http.context import get_storage
 from model.kinds import REPORTS
 from model.records import Client, User
 from pages.admin.desk import render_desk
+from pages.community.moderation import read_suspension
+from pages.community.moderation_card import lengths_offered
+from pages.community.players import read_shown_user
 from pages.community.reports import address_of
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.forms import form_view, redirect_with_notice
@@ -28,7 +33,11 @@ def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
     others = [each for each in newest if each.id != report_id][:OTHERS_SHOWN]
     values = {"shown": shown, "others": shown_to(store, player, others), "problems": problems}
     values["address"] = address_of(shown.report.about) if shown.subject else ""
-    return render_desk("admin/report.html", player, **values, typed=request.form.get("answer", ""))
+    if isinstance(shown.subject, Client):
+        values["owner"] = name_owner(store, shown.subject)
+    elif shown.subject and may_moderate(player, shown.subject) and not shown.subject.suspended:
+        values["lengths"] = lengths_offered(None)
+    return render_desk("admin/report.html", player, **values, typed=request.form)
 
 
 @admin_reports.get("/admin/reports/<report_id>")
@@ -39,6 +48,15 @@ def show_report(report_id: str) -> str:
 @admin_reports.post("/admin/reports/<report_id>")
 @form_view(lambda report_id: (require_moderator(), report_id), report_page, stamped=True)
 def answer_report(player: User, report_id: str) -> Response:
-    """Close the report, with an `answer` for other moderators."""
-    report_acts.answer(authority_of(player), report_id, request.form.get("answer", "").strip())
-    return redirect_with_notice("Report closed.", "/admin")
+    """Close the report, with an `answer` for other moderators.
+
+    With a `length`, and a `reason`, its player is suspended before.
+    """
+    by, text = authority_of(player), request.form.get("answer", "").strip()
+    if "length" not in request.form:
+        report_acts.answer(by, report_id, text)
+        return redirect_with_notice("Report closed.", "/admin")
+    report = get_storage().records(REPORTS).read(report_id)
+    user = read_shown_user(report.about.removeprefix("user:"))
+    report_acts.suspend_and_close(by, report_id, text, **read_suspension(user))
+    return redirect_with_notice("Player suspended, report closed.", "/admin")

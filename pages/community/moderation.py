@@ -37,14 +37,21 @@ moderation_form = form_view(
 @moderation.post("/users/<user_id>/suspend")
 @moderation_form
 def suspend_player(by: Authority, user: User) -> Response:
-    """Suspend the player for a `length` of SUSPENSION_DAYS or to KEEP_END, with a `reason`."""
+    accounts.suspend(by, user.id, **read_suspension(user))
+    return redirect_with_notice("Player suspended.", f"/users/{user.id}")
+
+
+def read_suspension(user: User) -> dict[str, str | int | bool | None]:
+    """Return the arguments of `accounts.suspend` in the form: a `length` and a `reason`.
+
+    The length is one of SUSPENSION_DAYS or KEEP_END. Raises FormRefused, ProofMissing.
+    """
     length, reason = request.form.get("length", "No end"), request.form.get("reason", "").strip()
     if length != KEEP_END and length not in SUSPENSION_DAYS:
         raise FormRefused({"length": "Choose how long."})
     if user.suspended:  # a shorter one lets the player in again
         ask_proof(require_player())
-    accounts.suspend(by, user.id, reason, SUSPENSION_DAYS.get(length), keep_end=length == KEEP_END)
-    return redirect_with_notice("Player suspended.", f"/users/{user.id}")
+    return {"reason": reason, "days": SUSPENSION_DAYS.get(length), "keep_end": length == KEEP_END}
 
 
 @moderation.post("/users/<user_id>/unsuspend")

@@ -76,10 +76,10 @@ def test_list_says_who_plays_and_who_does_what(store, add_players, browser, game
     yesterday = {"mod_level": ADMINISTRATOR, "last_heartbeat": now - 26 * HOUR * 1000}
     worn = {"play_ms": 1, "equipped_flair": "<i>", "flairs": ["none", "<i>"]}
     for name, line, fields in (
-        ("admin", "Administrator. Last played yesterday", yesterday),
+        ("admin", "Last played yesterday", yesterday),
         ("carl", "Last played 2 hours ago", {"last_heartbeat": now - 2 * HOUR * 1000}),
         ("dora", "Not played yet", {"created": now, "last_heartbeat": now}),  # has just signed up
-        ("erik", "Moderator. Playing now", {"last_heartbeat": now, "mod_level": MODERATOR}),
+        ("erik", "Playing now", {"last_heartbeat": now, "mod_level": MODERATOR}),
         ("fred", "Playing Space <b>Game</b>", plays),
         ("gina", "Playing now", plays | {"hides_game": True}),
         ("hugo", "Played before", worn),
@@ -89,6 +89,8 @@ def test_list_says_who_plays_and_who_does_what(store, add_players, browser, game
     page = browser.get("/players")
     assert lines_in(page) == lines
     assert [each.text for each in parse(page).select(".badge")] == ["<i>"]
+    roles = [each.text for each in parse(page).select(".people .soft")]
+    assert roles == ["Administrator", "Moderator"]
     moderators = signed_in(store, browser, "warden", MODERATOR).get("/players")
     assert lines_in(moderators)["gina"] == "Playing Space <b>Game</b>"
 
@@ -184,8 +186,8 @@ def test_who_sees_an_unlisted_player(store, add_players, adas_browser, ada, open
     ):
         page = browser.get("/players")
         assert names_in(page) == shown
-        marked = [name for name, line in lines_in(page).items() if "Not in the list" in line]
-        assert marked == shown[:-1]
+        marked = parse(page).select(".people p:-soup-contains('Not in the list') a")
+        assert [each.text for each in marked] == shown[:-1]
     assert "hidden" not in open_browser().get("/players?q=hid").text.replace('"hid"', "")
     assert open_browser().get("/players/hidden").status_code == 303
 

@@ -43,7 +43,7 @@ ACTS = {
         (
             *("/admin/reports/<report_id>", {"answer": "Suspended.", "length": "1 week"}),
             *("user suspend: user days=7", "report answer: report"),
-        ),
+        )
     ],
     "unsuspend a player, change a suspension": [
         (

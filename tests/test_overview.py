@@ -79,6 +79,24 @@ def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add
     assert "List on the home page" not in enter("Guest").get(f"/games/{game.id}").text
 
 
+def test_decided_game_offers_the_next_and_unlisting_asks(enter, add_players, add_game):
+    warden, [bob] = enter("Warden", MODERATOR), add_players("Bob")
+    kart, chess = (add_game(name, bob.id) for name in ("Kart", "Chess"))
+
+    def links_after(game, listed: str) -> list[str]:
+        form = {"listed": listed, "game_url": game.game_url, "from_game": "yes"}
+        page = warden.post(f"/play/{game.id}/listed", data=form, follow_redirects=True)
+        links = parse(page).select("a.button:-soup-contains('next game that waits')")
+        return [each["href"] for each in links]
+
+    assert links_after(kart, "yes") == [f"/games/{chess.id}"]
+    assert links_after(chess, "no") == []
+    home, page = (parse(warden.get(path)) for path in ("/", f"/games/{kart.id}"))
+    assert home.select_one('[aria-label="Unlist Kart"]')["href"] == f"/games/{kart.id}"
+    assert not home.select('form [value="no"]')
+    assert page.select_one('details form [value="no"]').text == "Unlist"
+
+
 def test_numbers_are_for_administrators(store, boss, enter, add_players, add_game):
     now = now_ms()
     add_players("Now", last_heartbeat=now)

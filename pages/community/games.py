@@ -187,11 +187,13 @@ def has_face(user: User, viewer: User | None) -> bool:
 def show_game(client_id: str) -> str:
     """Show what a game is, by whom, and who plays it now; anyone with the link can play it."""
     player, game = signed_in_player(), require_game(client_id)
+    moderates, clients = player is not None and may_list(player), get_storage().clients
     shown = {
         "owner": name_owner(get_storage(), game),
         "now": playing_now(get_storage().playing.now(), player, game),
         "notice": pop_notice(),
-        "moderates": player is not None and may_list(player),
+        "moderates": moderates,
+        "queue": clients.page("queue", "waiting", at_most=1) if moderates else [],
     }
     return render_page("community/game.html", player, preview_of_game(game), game=game, **shown)
 

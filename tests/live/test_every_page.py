@@ -152,7 +152,7 @@ PAGES = (
     ("hopper", "users/2", {"New flair": "W" * 200}, "Grant flair", PROBLEM),
     ("hopper", "developer", APP | {"Game URL": "{site}/game"}, "Register app", PROBLEM),
     ("hopper", "developer", APP, "Register app"),
-    ("hopper", "", {}, "Unlist 7"),
+    ("hopper", "games/{app}", {}, "Unlist"),
 )
 ERRORS = {"nothing": 404, "{unregistered}": 400}
 

@@ -652,8 +652,8 @@ def test_letters_on_changes(store, ada, browser, deliver, open_browser):
     browser.post("/sign-out")
     browser.sign_in(password=NEW)
     assert deliver() == []  # this browser is known
-    for boxes, count in ((["no"], 0), (["no", "yes"], 1)):
-        browser.post("/account/email/letters", data={"sign_ins": boxes})
+    for boxes, count in (([], 0), (["sign-in"], 1)):
+        browser.post("/account/email/letters", data={"letters": boxes})
         deliver()
         assert open_browser().sign_in(password=NEW).status_code == 303
         assert len(deliver()) == count
@@ -672,11 +672,15 @@ def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, mon
         done = CliRunner().invoke(identity_server_command, arguments)
         assert done.exit_code == 0, done.output
 
-    password, words = {"password": PASSWORD}, "at Identity Server was deleted on"
+    password, words = {"password": PASSWORD}, "was deleted on"
     for by, delete, expected in (
         ("player", lambda: browser.post("/account/delete", data=password), f"Your account {words}"),
         ("administrator", lambda: boss.post(f"/users/{bob.id}/delete", data=password), None),
-        ("command", lambda: run_command("user", "delete", "Cy", "--yes"), "The administrators of"),
+        (
+            "command",
+            lambda: run_command("user", "delete", "Cy", "--yes"),
+            "An administrator deleted",
+        ),
     ):
         with subtests.test(by):
             delete()
@@ -687,7 +691,7 @@ def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, mon
     store.users.change_email(dan.id, dan.email, verified=True)
     assert boss.post(f"/users/{dan.id}/delete").status_code == 303
     [text] = deliver()
-    assert text.startswith("The administrators of Identity Server deleted your account on")
+    assert text.startswith("An administrator deleted your account on")
     assert "127.0.0.1" not in text and "/recover" not in text
 
 
@@ -719,9 +723,9 @@ def test_letters_on_what_is_removed(store, ada, browser, deliver, subtests):
         ("recovery-codes", {}, "New recovery codes were created"),
         ("password/remove", {}, "Your password at Identity Server was removed."),
         ("password/remove", {}, None),
-        ("email/letters", {"sign_ins": ["no"]}, "sends you no email"),
-        ("email/letters", {"sign_ins": ["no"]}, None),
-        ("email/letters", {"sign_ins": ["no", "yes"]}, None),
+        ("email/letters", {"letters": ["report"]}, "sends you no email"),
+        ("email/letters", {"letters": []}, None),
+        ("email/letters", {"letters": ["sign-in"]}, None),
     ):
         with subtests.test(path, fields=fields):
             assert browser.post(f"/account/{path}", data=fields).status_code in (201, 303)
@@ -739,7 +743,7 @@ def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, c
     deliver()
     acts = {
         "/account/passkeys/remove": {"id": [key.id]},
-        "/account/email/letters": {"sign_ins": ["no"]},
+        "/account/email/letters": {"letters": ["report"]},
         "/account/password/remove": {},
         "/account/recovery-codes": {},
     }
@@ -751,11 +755,11 @@ def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, c
             assert page.status_code == 403
             form = next(form for form in parse(page).select(f'form[action="{path}"]'))
             assert form.select("input[name=password]")
-            assert deliver() == [] and before[0].quiet_sign_ins is False
+            assert deliver() == [] and before[0].muted == []
             again = store.users.read(ada.id), store.records(PASSKEYS).page("user", str(ada.id))
             assert again == before
     clock.shift(PROOF_AGE)
-    fields = {"sign_ins": ["no", "yes"]}  # gets more letters
+    fields = {"letters": ["sign-in"]}  # mutes others
     assert browser.post("/account/email/letters", data=fields).status_code == 303
     for path, fields in acts.items():
         if path == "/account/password/remove":
@@ -784,11 +788,11 @@ def test_way_back_removes_what_a_thief_added(store, ada, browser, open_browser, 
     key = add_passkey(thief)
     [code, *_] = parse(thief.post("/account/recovery-codes")).select("code")
     deliver()
-    thief.post("/account/email/letters", data={"sign_ins": ["no"]})
+    thief.post("/account/email/letters", data={"letters": []})
     change_email(thief, "")
     old, _ = sorted_letters(deliver())
     assert set_password(browser, link=link_in(old)).status_code == 303
-    assert not store.users.read(ada.id).quiet_sign_ins
+    assert store.users.read(ada.id).muted == []
     assert use_passkey(open_browser(), key).status_code == 404
     assert open_browser().sign_in(password=code.text).status_code == 403
 

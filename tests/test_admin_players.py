@@ -148,6 +148,7 @@ def test_warning_is_on_each_page_until_it_is_confirmed(store, warden, enter, clo
     assert confirm(data=sent | {"next": "//evil.example"}).location == "/"
     assert "shouting" not in emis.get("/").text and "shouting" not in emis.get("/account").text
     assert "Confirmed on" in warden.get(f"/users/{emi.id}").text
+    clock.shift(1)
     assert warn(data={"warning": "Another one."}).status_code == 303
     newest = notes_about(store, emi)[0]
     assert boss.post(f"/users/{emi.id}/notes/delete", data={"note": newest.id}).status_code == 303

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import click
 
 from commands import open_installation, printing, read_user_named
-from commands.address import base_url_of_links
+from commands.address import base_url_of_links, command_with_letters
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.acts import accounts
 from identity.acts import passkeys as passkey_acts
@@ -248,7 +248,7 @@ def moderate(name: str, act: Callable[[Authority, User], None], done: str) -> No
     """Call `act` with the player of this name; print the name and `done`, like "is suspended"."""
     store = open_installation()
     user = read_user_named(store, name)
-    act(Authority(store, COMMAND), user)
+    act(command_with_letters(store), user)
     echo(f"{user.name} {done}.")
 
 
@@ -270,13 +270,7 @@ def user_delete(name: str, yes: bool) -> None:
     store = open_installation()
     user = read_user_named(store, name)
     confirm(f"Delete {user.name} (id {user.id})?", yes)
-    accounts.delete_user(Authority(store, COMMAND), user.id)
-    config = read_settings()
-    if config["SMTP_URL"]:
-        from identity.access.letters import tell_deletion  # Flask, which few commands need
-
-        config["BASE_URL"] = base_url_of_links()
-        tell_deletion(store, config, user, is_own=False)
+    accounts.delete_user(command_with_letters(store), user.id)
     echo(f"{user.name} is deleted.")
 
 

@@ -31,8 +31,8 @@ from model.records import (
     Passkey,
     RecoveryCodes,
     Report,
+    Suspension,
     User,
-    check_suspension,
 )
 from model.site_records import Invite, Logo, Look, Message, Note, State, Webhook
 
@@ -65,6 +65,11 @@ def _end_of_suspension(user: User) -> str | None:
         return None
     until = user.suspension.until
     return NO_END if until is None else day_of(until)
+
+
+def check_suspension(suspension: Suspension | None) -> str | None:
+    """Check the reason of a suspension, if there is one: plain text on one line, maybe empty."""
+    return rules.check_description(suspension.reason) if suspension else None
 
 
 USER_RULES: Rules = {

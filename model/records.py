@@ -73,7 +73,7 @@ class Suspension:
 
 @dataclass(slots=True)
 class Notice:
-    """What somebody did to a player's name or app, in a sentence that the player reads once."""
+    """What somebody did to a player's name, app or report, in a text that is read once."""
 
     text: str
     since: int = field(default_factory=now_ms)
@@ -111,7 +111,9 @@ class User:
     invited_by: int | str | None = added(None)  # a user id or "command"
     last_sign_in: int = added(0)  # 0: unknown
     email_verified: bool = added(False)  # the player confirmed the address; a new one has to be
-    quiet_sign_ins: bool = added(False)  # no letter about a sign-in in a new browser
+    quiet_sign_ins: bool = added(False)  # of 1.1.0, which had no `muted`: it had "sign-in" alone
+    muted: list[str] = added(factory=list)  # the kinds of letters that the player turned off
+    warning: str | None = added(None)  # the id of a note that the pages show until it is confirmed
     pfp_generated: bool = added(False)  # the picture is drawn when it is asked for, and not stored
 
     @property
@@ -150,7 +152,8 @@ class User:
     def notify(self, text: str) -> None:
         """Add a notice with a later time than the others, and keep the newest NOTICES_KEPT."""
         latest = max((each.since for each in self.notices), default=0)
-        self.notices = [*self.notices, Notice(text, max(now_ms(), latest + 1))][-NOTICES_KEPT:]
+        others = [each for each in self.notices if each.text != text]  # many push out no other
+        self.notices = [*others, Notice(text, max(now_ms(), latest + 1))][-NOTICES_KEPT:]
 
     @property
     def consents(self) -> dict[str, Grant]:
@@ -393,8 +396,3 @@ class Attempt:
     """One counted attempt, for `Attempts.refund`."""
 
     place: str  # by which the backend finds it
-
-
-def check_suspension(suspension: Suspension | None) -> str | None:
-    """Check the reason of a suspension, if there is one: plain text on one line, maybe empty."""
-    return rules.check_description(suspension.reason) if suspension else None

@@ -5,6 +5,8 @@ Times are integer milliseconds since 1970 UTC.
 
 from dataclasses import dataclass, field
 
+from model.records import added
+
 
 @dataclass(slots=True)
 class Invite:
@@ -30,13 +32,15 @@ class Invite:
 
 @dataclass(slots=True)
 class Note:
-    """What a moderator wrote about a player, for moderators."""
+    """What a moderator wrote about a player, for moderators, or as a warning to the player."""
 
     id: str
     user_id: int
     by: int
     text: str
     created: int
+    warns: bool = added(False)
+    confirmed: int = added(0)  # when the player confirmed the warning; 0: not yet
 
 
 @dataclass(slots=True)

@@ -104,3 +104,25 @@ def test_game_that_was_declined_waits_no_more(store, add_players):
     assert waits()
     app_acts.set_listed(acts, game.id, True)
     assert not waits()
+
+
+def test_owner_is_told_of_the_decision_on_a_game(store, enter, subtests):
+    emis, warden = enter("Emi"), enter("Warden", MODERATOR)
+    owners = [store.users.find_by_login(each).id for each in ("Emi", "Warden")]
+    for number, (owner, told) in enumerate(zip(owners, (True, False), strict=True)):
+        url = f"https://game{number}.example/"
+        game, _ = store.clients.register(f"Game <{number}>", [], owner, game_url=url)
+        for listed, reason, text in (
+            ("no", "It has no sound", "not to put Game <0> on the home page. The reason: It has"),
+            ("yes", "", "Game <0> is on the home page now."),
+            ("no", "Broken!", "A moderator took Game <0> off the home page. The reason: Broken!"),
+            ("no", "x" * 201, None),  # refused
+            ("no", "Broken!", None),  # nothing changes
+        ):
+            with subtests.test(owner=owner, listed=listed, reason=reason):
+                form = {"listed": listed, "reason": reason, "game_url": url, "from_game": "yes"}
+                answer = warden.post(f"/play/{game.id}/listed", data=form)
+                assert answer.status_code == (409 if len(reason) > 200 else 303)
+                [*new] = parse(emis.get("/")).select("main > .done")
+                assert [text in each.text for each in new] == [True] * bool(told and text)
+    assert store.users.read(owners[1]).notices == []

@@ -3,14 +3,14 @@
 import functools
 
 import pytest
-from conftest import PASSWORD
+from conftest import PASSWORD, on_each_backend
 from forms import ANOTHER, edit, parse, problems_of, set_by_link, text_of
 
 from identity.access.passwords import hash_password
 from identity.acts import notes as note_acts
 from identity.acts import reports as report_acts
-from identity.acts.actors import Actor, Authority
-from identity.acts.notes import NOTES_EACH
+from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.notes import NOTES_EACH, notes_about
 from model.errors import InvalidField
 from model.kind import DAY_MS
 from model.kinds import NOTES
@@ -124,6 +124,53 @@ def test_notes_about_one_player_are_bounded_and_go_with_them(store, add_players)
         note_acts.add(acts, emi.id, "One more.")
     store.users.delete(emi.id)
     assert store.records(NOTES).ids() == []
+
+
+def test_warning_is_on_each_page_until_it_is_confirmed(store, warden, enter, clock):
+    emis, boss = enter("Emi"), enter("Boss", ADMINISTRATOR)
+    emi = store.users.find_by_login("Emi")
+    warn = functools.partial(warden.post, f"/users/{emi.id}/warn")
+    assert warn(data={"warning": "No <b>shouting."}).status_code == 303
+    again = warn(data={"warning": "Another one."})
+    assert again.status_code == 400 and "has not confirmed the last warning yet" in again.text
+    assert "No <b>shouting. Warden" in text_of(page := warden.get(f"/users/{emi.id}"))
+    assert "Not confirmed yet." in page.text
+    for path in ("/", "/account", "/games/none", "/players?q=a%26b"):
+        form = parse(emis.get(path)).select_one("form.warning")
+        assert "No <b>shouting." in form.get_text() and "Warden" not in form.get_text()
+        sent = {each["name"]: each["value"] for each in form.select("input")}
+        assert sent["next"].rstrip("?") == path
+    confirm = functools.partial(emis.post, "/account/warning")
+    for fields in ({"warning": "x"}, sent | {"stamp": ""}):  # of another one, and without a page
+        assert confirm(data=fields).status_code == 303 and "shouting" in emis.get("/").text
+    boss.post("/account/warning", data=sent)
+    assert "shouting" in emis.get("/").text
+    assert confirm(data=sent | {"next": "//evil.example"}).location == "/"
+    assert "shouting" not in emis.get("/").text and "shouting" not in emis.get("/account").text
+    assert "Confirmed on" in warden.get(f"/users/{emi.id}").text
+    clock.shift(1)
+    assert warn(data={"warning": "Another one."}).status_code == 303
+    newest = notes_about(store, emi)[0]
+    assert boss.post(f"/users/{emi.id}/notes/delete", data={"note": newest.id}).status_code == 303
+    assert parse(emis.get("/")).select("form.warning") == []  # taken back
+    assert warn(data={"warning": "The last one."}).status_code == 303
+
+
+@on_each_backend
+def test_warning_is_confirmed_once_and_by_its_player(storage):
+    warden = storage.users.register("Warden", "", "", MODERATOR)
+    emi = storage.users.register("Emi", "", "")
+    note_acts.warn(Authority(storage, Actor(warden.id)), emi.id, "Be kind.")
+    [note] = notes_about(storage, emi)
+    with pytest.raises(NotAllowed):
+        note_acts.confirm_warning(Authority(storage, Actor(warden.id)), emi.id, note.id)
+    confirm = functools.partial(note_acts.confirm_warning, Authority(storage, Actor(emi.id)))
+    confirm(emi.id, note.id)
+    [kept] = notes_about(storage, emi)
+    assert kept.warns and kept.confirmed >= note.created
+    assert storage.users.read(emi.id).warning is None and list(storage.verify()) == []
+    confirm(emi.id, note.id)
+    assert notes_about(storage, emi) == [kept]
 
 
 def link_in(page) -> str:

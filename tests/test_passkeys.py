@@ -381,9 +381,9 @@ def test_counter_that_goes_back_is_logged_and_told_but_not_refused(store, guest,
     """W3C Web Authentication Level 3, 7.2 step 22. Synced passkeys always send 0."""
     told = []
     for counter in (0, 0, 7, 8, 8, 3, 5, 0, 9):
-        before = len(store.users.read(ada.id).notices)
+        before = store.users.read(ada.id).notices
         assert use_passkey(guest, phone, counter=counter).status_code == 200
-        told.append(len(store.users.read(ada.id).notices) - before)
+        told.append(store.users.read(ada.id).notices != before)
     assert told == [0, 0, 0, 0, 1, 1, 1, 1, 0]
     assert passkeys_of(store, ada)[0].counter == 9
 

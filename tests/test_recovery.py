@@ -16,12 +16,14 @@ from identity.access import letters, links
 from identity.access.links import give_sign_in_link
 from identity.access.mail_channel import Mail
 from identity.access.passwords import hash_password, verify_password
-from identity.acts.actors import COMMAND, Authority
+from identity.acts import accounts, reports
+from identity.acts.actors import COMMAND, Actor, Authority
+from identity.acts.emails import CHOICES
 from identity.messages.outbox import MAIL, Sender, new_message
 from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
 from model.errors import EmailTaken, StorageFailed
-from model.kinds import OUTBOX, PASSKEYS, waiting_queues
+from model.kinds import OUTBOX, PASSKEYS, REPORTS, waiting_queues
 from model.records import ADMINISTRATOR, MODERATOR, Suspension, User
 from pages.entry import recovery
 from pages.kit.proof import PROOF_AGE
@@ -652,8 +654,8 @@ def test_letters_on_changes(store, ada, browser, deliver, open_browser):
     browser.post("/sign-out")
     browser.sign_in(password=NEW)
     assert deliver() == []  # this browser is known
-    for boxes, count in ((["no"], 0), (["no", "yes"], 1)):
-        browser.post("/account/email/letters", data={"sign_ins": boxes})
+    for boxes, count in (([], 0), (["sign-in"], 1)):
+        browser.post("/account/email/letters", data={"letters": boxes})
         deliver()
         assert open_browser().sign_in(password=NEW).status_code == 303
         assert len(deliver()) == count
@@ -672,11 +674,15 @@ def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, mon
         done = CliRunner().invoke(identity_server_command, arguments)
         assert done.exit_code == 0, done.output
 
-    password, words = {"password": PASSWORD}, "at Identity Server was deleted on"
+    password, words = {"password": PASSWORD}, "was deleted on"
     for by, delete, expected in (
         ("player", lambda: browser.post("/account/delete", data=password), f"Your account {words}"),
         ("administrator", lambda: boss.post(f"/users/{bob.id}/delete", data=password), None),
-        ("command", lambda: run_command("user", "delete", "Cy", "--yes"), "The administrators of"),
+        (
+            "command",
+            lambda: run_command("user", "delete", "Cy", "--yes"),
+            "An administrator deleted",
+        ),
     ):
         with subtests.test(by):
             delete()
@@ -687,8 +693,85 @@ def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, mon
     store.users.change_email(dan.id, dan.email, verified=True)
     assert boss.post(f"/users/{dan.id}/delete").status_code == 303
     [text] = deliver()
-    assert text.startswith("The administrators of Identity Server deleted your account on")
+    assert text.startswith("An administrator deleted your account on")
     assert "127.0.0.1" not in text and "/recover" not in text
+
+
+@pytest.fixture
+def acts(store, ada, bob, enter) -> dict[str, tuple[str, dict]]:
+    """The path and the form of what a moderator does to Ada or her game, by the kind of letter."""
+    game, _ = store.clients.register("Kart", [], ada.id, game_url="https://kart.example/")
+    reports.report(Authority(store, Actor(ada.id)), bob, "spam", "")
+    [report] = store.records(REPORTS).ids()
+    return {
+        "report": (f"/admin/reports/{report}", {"answer": "Bob is warned."}),
+        "game": (f"/play/{game.id}/listed", {"listed": "no", "reason": "No sound"}),
+        "warning": (f"/users/{ada.id}/warn", {"warning": "Read https://evil.example/"}),
+        "suspension": (f"/users/{ada.id}/suspend", {"length": "1 week", "reason": "Spam"}),
+    }
+
+
+def test_letters_on_what_moderators_do(ada, acts, enter, deliver, clock, subtests):
+    clock.move_to(1_795_132_800)  # 20 November 2026
+    warden, said = (
+        enter("Warden", MODERATOR),
+        {
+            "report": "A moderator has read your report of",
+            "game": "A moderator decided not to put Kart on the home page. The reason: No sound.",
+            "warning": "A moderator sent you a warning. Read and confirm it on the site.",
+            "suspension": "You are suspended until 27 November 2026, 00:00 UTC. The reason: Spam.",
+        },
+    )
+    for kind, (path, form) in acts.items():
+        with subtests.test(kind):
+            assert warden.post(path, data=form).status_code == 303
+            [text] = deliver()
+            assert said[kind] in text and "http://localhost" in text
+            assert ("turn off emails like this" in text) == (kind in CHOICES)
+            assert not any(each in text for each in ("Warden", "warned", "evil.example"))
+
+
+def test_letters_that_a_player_turned_off(store, ada, acts, browser, enter, deliver):
+    """All but those of a suspension; the notices stay."""
+    signed_in(browser).post("/account/email/letters", data={"letters": "sign-in"})
+    assert store.users.read(ada.id).muted == ["report", "game", "warning"]
+    boxes = parse(browser.get("/account/security")).select("[name=letters][checked]")
+    assert [each["value"] for each in boxes] == ["sign-in"]
+    deliver()
+    warden = enter("Warden", MODERATOR)
+    for path, form in acts.values():
+        assert warden.post(path, data=form).status_code == 303
+    [text] = deliver()
+    assert "You are suspended" in text
+    assert len(store.users.read(ada.id).notices) == 2
+
+
+def test_mute_of_version_1_1_0_holds(store, ada, browser, deliver):
+    edit(store.users, ada.id, quiet_sign_ins=True)
+    assert signed_in(browser) and deliver() == []
+    assert not parse(browser.get("/account/security")).select("[value=sign-in][checked]")
+
+
+def test_letters_because_of_one_moderator_are_limited(store, app, ada, deliver, monkeypatch):
+    """The acts are done all the same; what the command does is not limited."""
+    monkeypatch.setattr(letters, "WRITTEN_AN_HOUR", 2)
+    write = functools.partial(letters.write_to, app.config)
+    warden = store.users.register("Warden", "", "", MODERATOR)
+    players = [store.users.register(f"Cy {n}", f"cy{n}@example.org", "") for n in range(3)]
+    for actor, count in ((Actor(warden.id), 2), (COMMAND, 3)):
+        for each in players:
+            store.users.change_email(each.id, each.email, verified=True)
+            accounts.suspend(Authority(store, actor, write), each.id, str(actor.id))
+        assert len(deliver()) == count
+
+
+def test_command_sends_letters(store, app, ada, deliver, monkeypatch):
+    for name in SETTINGS:
+        monkeypatch.setenv(f"IDENTITY_{name}", str(app.config[name]))
+    arguments = ("user", "suspend", "Ada", "--reason", "Spam")
+    assert CliRunner().invoke(identity_server_command, arguments).exit_code == 0
+    [text] = deliver()
+    assert "You are suspended. The reason: Spam." in text
 
 
 def test_letters_on_passkeys_and_recovery_codes(store, ada, browser, open_browser, deliver):
@@ -719,9 +802,9 @@ def test_letters_on_what_is_removed(store, ada, browser, deliver, subtests):
         ("recovery-codes", {}, "New recovery codes were created"),
         ("password/remove", {}, "Your password at Identity Server was removed."),
         ("password/remove", {}, None),
-        ("email/letters", {"sign_ins": ["no"]}, "sends you no email"),
-        ("email/letters", {"sign_ins": ["no"]}, None),
-        ("email/letters", {"sign_ins": ["no", "yes"]}, None),
+        ("email/letters", {"letters": ["report"]}, "sends you no email"),
+        ("email/letters", {"letters": []}, None),
+        ("email/letters", {"letters": ["sign-in"]}, None),
     ):
         with subtests.test(path, fields=fields):
             assert browser.post(f"/account/{path}", data=fields).status_code in (201, 303)
@@ -739,7 +822,7 @@ def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, c
     deliver()
     acts = {
         "/account/passkeys/remove": {"id": [key.id]},
-        "/account/email/letters": {"sign_ins": ["no"]},
+        "/account/email/letters": {"letters": ["report"]},
         "/account/password/remove": {},
         "/account/recovery-codes": {},
     }
@@ -751,11 +834,11 @@ def test_copied_cookie_mutes_and_removes_nothing(store, ada, browser, deliver, c
             assert page.status_code == 403
             form = next(form for form in parse(page).select(f'form[action="{path}"]'))
             assert form.select("input[name=password]")
-            assert deliver() == [] and before[0].quiet_sign_ins is False
+            assert deliver() == [] and before[0].muted == []
             again = store.users.read(ada.id), store.records(PASSKEYS).page("user", str(ada.id))
             assert again == before
     clock.shift(PROOF_AGE)
-    fields = {"sign_ins": ["no", "yes"]}  # gets more letters
+    fields = {"letters": ["sign-in"]}  # mutes others
     assert browser.post("/account/email/letters", data=fields).status_code == 303
     for path, fields in acts.items():
         if path == "/account/password/remove":
@@ -784,11 +867,11 @@ def test_way_back_removes_what_a_thief_added(store, ada, browser, open_browser, 
     key = add_passkey(thief)
     [code, *_] = parse(thief.post("/account/recovery-codes")).select("code")
     deliver()
-    thief.post("/account/email/letters", data={"sign_ins": ["no"]})
+    thief.post("/account/email/letters", data={"letters": []})
     change_email(thief, "")
     old, _ = sorted_letters(deliver())
     assert set_password(browser, link=link_in(old)).status_code == 303
-    assert not store.users.read(ada.id).quiet_sign_ins
+    assert store.users.read(ada.id).muted == []
     assert use_passkey(open_browser(), key).status_code == 404
     assert open_browser().sign_in(password=code.text).status_code == 403
 

@@ -87,6 +87,7 @@ REFUSED = [
     ("/users/{bob}/suspend", 400, "reason suspend-reason", ("r" * 201, "\u202er")),
     ("/users/{bob}/suspend", 400, "length suspend-length", ("2 days", "", "Keep the end")),
     ("/users/{bob}/notes", 400, "text note", ("", "x" * 301, "a\nb", "\u202e")),
+    ("/users/{bob}/warn", 400, "warning", ("", "x" * 301, "a\nb", "\u202e")),
     ("/users/{bob}/mod-level", 400, "mod_level mod-level", ("", "3", "-1", "x", "1.0", "٢", " 1")),
     ("/users/{bob}/flairs/grant", 400, "flair", ("", " ", "x" * 31, "a\nb", "a\0b", "a\u202eb")),
     ("/users/{bob}/flairs/revoke", 400, "flair", ("none", "", "Champion", "OLD HAND")),

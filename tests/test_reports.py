@@ -575,6 +575,8 @@ def test_who_is_reported_does_not_learn_it(store, enter, join, adas_browser, ada
         assert secret not in export
     assert json.loads(export)["reports"] == []
     assert store.users.read(ada.id).notices == []
+    [told] = parse(emis_browser.get("/")).select("main > .done")  # one for both of today
+    assert told.text.startswith("A moderator has read your report of") and "Ward" not in told.text
     own = emis_browser.get("/account/export").json["reports"]
     assert {each["about"] for each in own} == {about(ada), about(game)}
     assert own[0].keys() == {"about", "reason", "text", "created", "expires"}

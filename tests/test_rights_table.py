@@ -62,7 +62,8 @@ ACTS = {
         (USER, "Only moderators see these."),
         (f"{USER}/notes", {"text": "A note."}, "note add: user note=<new_note>"),
     ],
-    "delete a note of somebody else": [
+    "warn a player": [(f"{USER}/warn", {"warning": "Be kind."}, "note warn: user note=<new_note>")],
+    "delete a note or a warning of somebody else": [
         (f"{USER}/notes/delete", {"note": "<note_id>"}, "note delete: user note")
     ],
     "list a game, unlist it, leave it unlisted": [

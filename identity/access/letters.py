@@ -11,7 +11,8 @@ from itsdangerous import BadSignature
 from werkzeug.wrappers import Response
 
 from identity.access.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_way_back
-from identity.acts.actors import HALF_AN_HOUR
+from identity.acts.actors import HALF_AN_HOUR, Authority
+from identity.acts.emails import CHOICES, muted_by
 from identity.http.context import base_url, get_storage, mail_is_on
 from identity.http.limits import AttemptLimit, client_address, count_attempts, limits_of_address
 from identity.http.signing import serializer
@@ -27,6 +28,7 @@ from storage import Storage
 
 LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
 NOTICES_AN_HOUR = 10  # of a kind, to a player
+WRITTEN_AN_HOUR = 60  # to all players together, because of what one moderator did
 MOST_LETTERS_WAITING = 100_000  # letters
 KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
 LOG = logging.getLogger(__name__)
@@ -55,6 +57,13 @@ NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the 
         "One of your recovery codes at {site} was used to sign in.",
     ),
     "sign-in": ("New sign-in", "Your account at {site} was used in a browser that is new to it."),
+}
+WRITTEN = {  # by kind of `write_to`: the subject
+    "report": "Your report was answered",
+    "game": "News about your game",
+    "warning": "A moderator warned you",
+    "suspension": "You are suspended",
+    "deletion": "Your account was deleted",
 }
 
 
@@ -153,24 +162,25 @@ def notify(user: User, kind: str) -> None:
     _post(kind, user.email, letter)
 
 
-def tell_deletion(store: Storage, config: Mapping[str, str], user: User, is_own: bool) -> None:
-    """Tell the confirmed address of a player that the account was deleted.
+def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, text: str) -> None:
+    """Send a player who did not turn that off a letter with the `text` of an act, if mail is on.
 
-    With `is_own` the player did that, else an administrator. `config` has the settings, because
-    the command, which has no app, deletes players as well.
+    The limit of `notify` holds. Another one is for what one moderator does to all players: the text
+    may have a reason, and whoever copied a moderator's cookie could write to everybody.
     """
-    if not (config["SMTP_URL"] and user.email_verified):
+    if not (config["SMTP_URL"] and user.email_verified) or kind in muted_by(user):
         return
-    site, when = config["SITE_NAME"], format_time(now_ms(), DATE_AND_TIME)
-    by_others = f"The administrators of {site} deleted your account on {when}."
-    letter = Letter(
-        f"Your account was deleted ({site})",
-        [f"Your account at {site} was deleted on {when}." if is_own else by_others],
-        config["BASE_URL"],
-        "Open the site",
-        end=("Was that a mistake? Write to the people who run the site.",),
-    )
-    post_letter(store, config, "deletion", user.email, letter)
+    try:
+        by.count_own("letters because of", WRITTEN_AN_HOUR)
+        by.store.attempts.count("notices", f"{kind} {user.id}", NOTICES_AN_HOUR, HALF_AN_HOUR)
+    except (TooManyAttempts, StorageError) as error:
+        return LOG.warning("a letter is dropped: %s", error)
+    end = "Was that a mistake? Write to the people who run the site."
+    if kind in CHOICES:
+        end = "You can turn off emails like this one on your account page, under Security."
+    subject = f"{WRITTEN[kind]} ({config['SITE_NAME']})"
+    letter = Letter(subject, [text], config["BASE_URL"], "Open the site", end=(end,))
+    post_letter(by.store, config, kind, user.email, letter)
 
 
 def mail_administrators(kind: str, but: int) -> None:
@@ -212,7 +222,7 @@ def note_browser(user: User, tell: bool) -> None:
         known = serializer("known browser").loads(request.cookies.get(name, ""), KNOWN_AGE)
     except BadSignature:
         known = []
-    if tell and user.id not in known and not user.quiet_sign_ins:
+    if tell and user.id not in known and "sign-in" not in muted_by(user):
         notify(user, "sign-in")
     signed = serializer("known browser").dumps(
         [user.id, *(each for each in known if each != user.id)][:KNOWN_PLAYERS]

@@ -21,7 +21,7 @@ from identity.acts.rights import (
     may_unsuspend,
 )
 from identity.messages.outbox import announce
-from identity.site.formatting import DATE, format_time, pluralize
+from identity.site.formatting import DATE, DATE_AND_TIME, add_reason, format_time, pluralize
 from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
 from model.names import unique_key
@@ -75,6 +75,14 @@ def suspend(
     length = "" if days is None else f" for {pluralize(days, 'day')}"
     words = f"{who} suspended {user.name}{length}."
     announce(by.store, "suspension", words, f"/users/{user_id}")
+    by.write_to(user, "suspension", say_suspended(new))
+
+
+def say_suspended(suspension: Suspension) -> str:
+    """Return what a suspended player reads: until when, and the reason."""
+    until = suspension.until
+    end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
+    return add_reason(f"You are suspended{end}.", suspension.reason)
 
 
 def unsuspend(by: Authority, user_id: int) -> None:
@@ -322,11 +330,15 @@ def add_heartbeat(by: Authority, user_id: int, game: str | None = None) -> None:
 
 
 def delete_user(by: Authority, user_id: int) -> None:
-    """Delete a player. Raises LastAdministrator."""
-    right = is_oneself if user_id == by.actor.id else may_delete
+    """Delete a player, who gets a letter. Raises LastAdministrator."""
+    user = by.store.users.read(user_id)
+    right, text = may_delete, "An administrator deleted your account on {}."
+    if user_id == by.actor.id:
+        right, text = is_oneself, "Your account was deleted on {}."
     with _keep_an_administrator(by, right, user_id):
         before = by.audited(right, "user delete")
         by.store.users.delete(user_id, before)
+    by.write_to(user, "deletion", text.format(format_time(now_ms(), DATE_AND_TIME)))
 
 
 # -- what the acts share -------------------------------------------------------------------

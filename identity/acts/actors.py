@@ -1,6 +1,7 @@
 """Who acts: the rights of an actor, and what the audit log says of their acts."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -39,9 +40,11 @@ class Authority:
     to change, a moderator who was demoted since the page was opened is refused.
     """
 
-    def __init__(self, store: Storage, actor: Actor) -> None:
+    def __init__(self, store: Storage, actor: Actor, write: Callable | None = None) -> None:
         self.store = store
         self.actor = actor
+        # What sends a user a letter of a kind with a text, as `letters.write_to`.
+        self.write_to = functools.partial(write, self) if write else lambda *_: None
         self.is_command = actor == COMMAND
 
     def has(self, right: Right, record: User | Client | None = None) -> bool:
@@ -99,10 +102,13 @@ class Authority:
 
         return before
 
-    def notify(self, user_id: int, text: str) -> None:
-        """Leave a notice for a player; nothing is raised if it cannot be saved."""
-        with contextlib.suppress(StorageError), self.store.users.edit(user_id) as user:
-            user.notify(text)
+    def notify(self, user_id: int, text: str, kind: str | None = None) -> None:
+        """Leave a notice for a player, or none if it cannot be saved; with `kind` a letter, too."""
+        with contextlib.suppress(StorageError):
+            with self.store.users.edit(user_id) as user:
+                user.notify(text)
+            if kind:
+                self.write_to(user, kind, text)
 
     def notify_administrators(self, text: str, but: int) -> None:
         """Call `notify` for all administrators except the one with the id `but`."""

@@ -15,7 +15,7 @@ from identity.acts.blobs import adding, discard
 from identity.acts.naming import name_owner
 from identity.acts.rights import may_administer, may_list, may_manage, may_register
 from identity.messages.outbox import announce
-from identity.site.formatting import DAY
+from identity.site.formatting import DAY, add_reason
 from model.errors import (
     AlreadyThere,
     ChangedBefore,
@@ -28,9 +28,15 @@ from model.errors import (
 from model.kind import HOUR_MS
 from model.kinds import CLIENTS, COVERS
 from model.records import Client, Cover, User, now_ms
+from model.rules import check_description, refuse
 from storage import Storage
 from storage.users import Images
 
+DECISIONS = {  # what the owner of a game is told
+    "listed": "{name} is on the home page now.",
+    "unlisted": "A moderator took {name} off the home page.",
+    "declined": "A moderator decided not to put {name} on the home page.",
+}
 GAMES_TOLD_A_DAY = 10  # of one owner and of one event, to the chat
 TOLD = {  # the event of the chat and its words, by the place that a game has now
     "waiting": ("game", "{} waits to be listed."),
@@ -133,24 +139,32 @@ def set_disabled(by: Authority, client_id: str, disabled: bool) -> Client:
     return client
 
 
-def set_listed(by: Authority, client_id: str, listed: bool, seen_url: str | None = None) -> Client:
+def set_listed(
+    by: Authority, client_id: str, listed: bool, seen_url: str | None = None, reason: str = ""
+) -> Client:
     """Put a game on the home page or take it off, and return its client.
 
-    Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
+    The owner is told, with the reason. Raises InvalidField, also if the game is not at `seen_url`,
+    where the moderator has seen it.
     """
+    refuse("reason", check_description(reason))
+    decision = None
     with by.edit(may_list, by.store.clients, client_id) as client:
         before = _place_of(client)
         if client.listed != listed:
             if listed and seen_url not in (None, client.game_url):
                 problem = "The game URL has just changed. Play the game, then list it again."
                 raise InvalidField("game_url", problem)
-            act = f"client {'listed' if listed else 'unlisted'}"
-            by.audit(act, client=client_id)
+            decision = "listed" if listed else "unlisted"
             client.listed, client.declined = listed, not listed
         elif not listed and not client.declined:  # it waits no more
-            by.audit("client declined", client=client_id)
-            client.declined = True
+            decision, client.declined = "declined", True
+        if decision:
+            by.audit(f"client {decision}", client=client_id)
     _announce_place(by, client, before)
+    if decision and client.owner_id not in (None, by.actor.id):
+        text = add_reason(DECISIONS[decision].format(name=client.name), reason)
+        by.notify(client.owner_id, text, "game")
     return client
 
 

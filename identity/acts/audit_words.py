@@ -28,6 +28,7 @@ SENTENCES = {
     "flair grant": "{by} gave {user} the flair “{flair}”.",
     "flair revoke": "{by} took the flair “{flair}” from {user}.",
     "note add": "{by} wrote a note about {user}.",
+    "note warn": "{by} warned {user}.",
     "note delete": "{by} deleted a note about {user}.",
     "report answer": "{by} closed {report}.",
     "invite": "{by} created the invitation {invite}{for_days}.",

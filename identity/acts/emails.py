@@ -11,6 +11,13 @@ from model.errors import InvalidField, NotFound
 from model.kinds import PASSKEYS, RECOVERY_CODES
 from model.records import FormerEmail, User
 
+CHOICES = ("sign-in", "report", "game", "warning")  # letters that a player may turn off
+
+
+def muted_by(user: User) -> list[str]:
+    """Return the kinds of letters that a player turned off."""
+    return [*user.muted, *["sign-in"] * user.quiet_sign_ins]
+
 
 def _begin(by: Authority, user: User, act: str) -> None:
     by.require(is_oneself, user)
@@ -46,14 +53,15 @@ def take_back(by: Authority, user_id: int, email: str, kept: FormerEmail) -> Non
 
     def before(user: User) -> None:
         _begin(by, user, "user take-email-back")
-        user.quiet_sign_ins = False  # whoever replaced the address may have turned letters off
+        # Whoever replaced the address may have turned letters off.
+        user.quiet_sign_ins, user.muted = False, []
 
     by.store.users.change_email(user_id, email, before, verified=True)
     by.store.users.former_emails.end(kept)
     remove_other_ways(by, user_id)
 
 
-def change_letters(by: Authority, user_id: int, quiet_sign_ins: bool) -> None:
-    """Change whether a player gets a letter about sign-ins in new browsers."""
+def change_letters(by: Authority, user_id: int, muted: list[str]) -> None:
+    """Change which kinds of letters a player does not get."""
     with by.edit(is_oneself, by.store.users, user_id) as user:
-        user.quiet_sign_ins = quiet_sign_ins
+        user.quiet_sign_ins, user.muted = False, muted

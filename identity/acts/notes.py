@@ -3,11 +3,14 @@
 They raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
 """
 
+from contextlib import suppress
+
 from identity.acts.actors import Authority
-from identity.acts.rights import may_administer, may_write_notes
-from model.errors import InvalidField
+from identity.acts.rights import is_oneself, may_administer, may_moderate, may_write_notes
+from model.errors import InvalidField, NotFound, StorageError
 from model.kinds import NOTES
 from model.records import User, now_ms
+from model.rules import check_note, refuse
 from model.site_records import Note
 from storage import Storage
 from storage.repositories import new_time_id
@@ -25,6 +28,36 @@ def add(by: Authority, user_id: int, text: str) -> None:
         if notes.count("user", str(user_id), NOTES_EACH) == NOTES_EACH:
             raise InvalidField("text", "There are too many notes. Delete an old one first.")
         by.audit("note add", user=user_id, note=note.id)
+
+
+def warn(by: Authority, user_id: int, text: str) -> None:
+    """Warn a player, whose pages show the text until they confirm it. Raises InvalidField."""
+    refuse("warning", check_note(text))
+    now = now_ms()
+    note = Note(new_time_id(now), user_id, by.actor.id, text, now, warns=True)
+    with by.edit(may_moderate, by.store.users, user_id) as user:
+        if find_warning(by.store, user):
+            raise InvalidField("warning", "This player has not confirmed the last warning yet.")
+        by.audit("note warn", user=user_id, note=note.id)
+        by.store.records(NOTES).put(note)
+        user.warning = note.id
+    by.write_to(user, "warning", "A moderator sent you a warning. Read and confirm it on the site.")
+
+
+def confirm_warning(by: Authority, user_id: int, note_id: str) -> None:
+    """Note that a player has read a warning, which the pages show no more."""
+    with by.edit(is_oneself, by.store.users, user_id) as user:
+        if user.warning == note_id:
+            user.warning = None
+            with suppress(NotFound), by.store.records(NOTES).edit_inside(note_id) as note:
+                note.confirmed = now_ms()
+
+
+def find_warning(store: Storage, user: User) -> Note | None:
+    """Return the warning that a player has to confirm; None without one that can be read."""
+    with suppress(StorageError):
+        return store.records(NOTES).find(user.warning) if user.warning else None
+    return None
 
 
 def delete(by: Authority, note_id: str) -> None:

@@ -13,7 +13,7 @@ from identity.acts import accounts
 from identity.acts.actors import Authority
 from identity.acts.rights import may_answer
 from identity.messages.outbox import announce
-from identity.site.formatting import DAY
+from identity.site.formatting import DATE, DAY, format_time
 from model.errors import InvalidField
 from model.kind import DAY_MS, Kind
 from model.kinds import CLIENTS, REPORTS, USERS, about
@@ -25,6 +25,7 @@ from storage.repositories import Records, unchanged
 REPORTS_A_DAY = 10  # of one player
 REPORT_DAYS = 365  # after that many a report is gone, and may come again
 WAITING_COUNTED = 100  # reports, and games, at each page of a moderator
+READ = "A moderator has read your report of {date} and made a decision. Thank you for telling us."
 
 
 class AnsweredBefore(InvalidField):
@@ -70,6 +71,8 @@ def answer(by: Authority, report_id: str, text: str) -> None:
         # Without the player: whose export has this line would learn of the report.
         by.audit("report answer", report=report_id)
         report.answer, report.answered_by, report.answered = text, by.actor.id, now_ms()
+    if report.by != by.actor.id:  # who reported learns that, but not what was done
+        by.notify(report.by, READ.format(date=format_time(report.created, DATE)), "report")
 
 
 def suspend_and_close(

@@ -34,3 +34,9 @@ def format_duration(seconds: int) -> str:
 def format_age(milliseconds: int) -> str:
     """Return how long ago a time is, as a duration: "20 minutes ago"."""
     return f"{format_duration((now_ms() - milliseconds) // 1000)} ago"
+
+
+def add_reason(sentence: str, reason: str) -> str:
+    """Return a sentence with the reason that a moderator gave; "" is none."""
+    end = "" if reason.endswith((".", "!", "?")) else "."
+    return f"{sentence} The reason: {reason}{end}" if reason else sentence

@@ -6,7 +6,6 @@ from flask import Blueprint, abort, current_app, request, session
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-from identity.access.letters import tell_deletion
 from identity.access.sessions import require_player
 from identity.acts import accounts
 from identity.acts.actors import HALF_AN_HOUR
@@ -215,6 +214,5 @@ def delete_account(player: User) -> Response:
     """Delete the account; takes the `password`, or without one a proof of the last minutes."""
     require_confirmation(player, "password")
     accounts.delete_user(authority_of(player), player.id)
-    tell_deletion(get_storage(), current_app.config, player, is_own=True)
     session.clear()
     return forms.redirect_with_notice("Account deleted.", "/")

@@ -1,18 +1,20 @@
-"""Security: where a player is signed in, the password, the email address."""
+"""Security: where a player is signed in, the password, the email address, a warning."""
 
 import functools
 
-from flask import Blueprint, current_app, request, session
+from flask import Blueprint, current_app, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.access.letters import ask_confirmation, notify, tell_old_address
 from identity.access.passwords import hash_password
-from identity.access.sessions import require_player
+from identity.access.sessions import next_address, require_player
 from identity.access.signing_in import start_session
-from identity.acts import accounts
+from identity.acts import accounts, notes
+from identity.acts.emails import muted_by
 from identity.http.context import get_storage, mail_is_on
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
+from identity.http.stamps import check_stamp
 from identity.site.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
 from identity.site.pasted import unwrap
 from identity.site.settings import site_words
@@ -55,6 +57,7 @@ def security_page(
         ],
         email=request.form.get("email", player.email),
         mail=mail_is_on(),
+        muted=muted_by(player),
         problems=problems,
         notice=forms.pop_notice(),
         card=card,
@@ -147,3 +150,12 @@ def change_email(player: User) -> Response:
     if is_asked:
         done = "Email saved. We sent a message there: open its link to confirm it."
     return forms.redirect_with_notice(done, "/account/security")
+
+
+@security.post("/account/warning")
+def confirm_warning() -> Response:
+    """Note that the player has read the `warning`, but not in the first second of the page."""
+    player = require_player()
+    if check_stamp(request.form.get("stamp", "")) is None:
+        notes.confirm_warning(authority_of(player), player.id, request.form.get("warning", ""))
+    return redirect(next_address(), 303)  # another page has the warning again

@@ -210,15 +210,16 @@ def show_game(client_id: str) -> str:
 def change_listed(player: User, client_id: str) -> Response:
     """Put the game on the home page if `listed` is "yes", or take it off if it is "no".
 
-    The game is listed only at the `game_url` that the moderator has seen. `stamped`: a press in the
-    first second of the page does not count.
+    Its owner reads the `reason`. The game is listed only at the `game_url` that the moderator has
+    seen. `stamped`: a press in the first second of the page does not count.
     """
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
         abort(400, "Choose yes or no.")
     seen_url = request.form.get("game_url", "")
     try:
-        client = apps.set_listed(authority_of(player), client_id, listed == "yes", seen_url)
+        by, reason = authority_of(player), request.form.get("reason", "").strip()
+        client = apps.set_listed(by, client_id, listed == "yes", seen_url, reason)
     except InvalidField as error:
         raise FormRefused({"form": error.problem}, 409) from error
     leads_to = f"/games/{client_id}" if "from_game" in request.form else "/"

@@ -2,15 +2,15 @@
 
 import re
 
-from flask import Blueprint, abort, current_app, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
-from identity.access.letters import mail_administrators, tell_deletion
+from identity.access.letters import mail_administrators
 from identity.access.links import give_sign_in_link
 from identity.access.sessions import require_player
 from identity.acts import accounts, notes
 from identity.acts.actors import Authority
-from identity.http.context import base_url, get_storage
+from identity.http.context import base_url
 from model.records import User
 from pages.community.moderation_card import KEEP_END, SUSPENSION_DAYS
 from pages.community.players import profile_page, read_shown_user
@@ -110,6 +110,14 @@ def add_note(by: Authority, user: User) -> Response:
     return redirect_with_notice("Note added.", f"/users/{user.id}")
 
 
+@moderation.post("/users/<user_id>/warn")
+@moderation_form
+def warn_player(by: Authority, user: User) -> Response:
+    """Warn the player with a text, the `warning`."""
+    notes.warn(by, user.id, request.form.get("warning", "").strip())
+    return redirect_with_notice("Player warned.", f"/users/{user.id}")
+
+
 @moderation.post("/users/<user_id>/notes/delete")
 @moderation_form
 def delete_note(by: Authority, user: User) -> Response:
@@ -132,5 +140,4 @@ def create_sign_in_link(by: Authority, user: User) -> tuple:
 @with_proof
 def delete_player(by: Authority, user: User) -> Response:
     accounts.delete_user(by, user.id)
-    tell_deletion(get_storage(), current_app.config, user, is_own=False)
     return redirect_with_notice("Player deleted.", "/admin/players")

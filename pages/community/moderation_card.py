@@ -40,6 +40,7 @@ def moderation_card(player: User | None, user: User, problems: dict[str, str]) -
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if request.path.endswith("/grant") else "",
         "typed_note": request.form.get("text", ""),
+        "typed_warning": request.form.get("warning", ""),
         "problems": problems,
         # The act whose form was sent, and is open.
         "opened": request.path.split("/")[3] if problems else None,

@@ -256,14 +256,14 @@ def send_confirmation() -> Response:
 
 @recovery.post("/account/email/letters")
 def change_letters() -> Response:
-    """Choose with `sign_ins` whether a letter tells the player of a sign-in in a new browser."""
+    """Turn off the letters of `emails.CHOICES` but those whose kinds are in `letters`."""
     require_mail()
     player = require_player()
-    is_quiet = request.form.getlist("sign_ins")[-1:] != ["yes"]
-    is_muted = is_quiet and not player.quiet_sign_ins
+    muted = [kind for kind in emails.CHOICES if kind not in request.form.getlist("letters")]
+    is_muted = "sign-in" in muted and "sign-in" not in emails.muted_by(player)
     if is_muted:
         ask_proof(player)
-    emails.change_letters(authority_of(player), player.id, is_quiet)
+    emails.change_letters(authority_of(player), player.id, muted)
     if is_muted:
         notify(player, "letters")
     return forms.redirect_with_notice("Saved.", "/account/security")

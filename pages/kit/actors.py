@@ -1,7 +1,10 @@
 """Who acts on a page: the signed-in player, and what they may do."""
 
-from flask import abort, request
+from functools import partial
 
+from flask import abort, current_app, request
+
+from identity.access.letters import write_to
 from identity.access.sessions import require_player
 from identity.acts.actors import Actor, Authority
 from identity.acts.rights import may_administer
@@ -27,5 +30,6 @@ def require_administrator() -> User:
 
 
 def authority_of(player: User) -> Authority:
-    """Return the Authority of a player, with which acts check rights and log this address."""
-    return Authority(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+    """Return the Authority of a player: acts check rights, log this address and send letters."""
+    actor = Actor(player.id, client_address(request.remote_addr))
+    return Authority(get_storage(), actor, partial(write_to, current_app.config))

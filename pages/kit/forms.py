@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response
 from identity.access.letters import notify
 from identity.access.passwords import verify_password_with_limits
 from identity.acts import recovery_codes
+from identity.acts.accounts import say_suspended
 from identity.acts.actors import NotAllowed
 from identity.acts.look import read_look
 from identity.acts.recovery_codes import is_recovery_code
@@ -25,7 +26,7 @@ from identity.http.limits import (
 )
 from identity.http.responses import storage_http_error
 from identity.http.stamps import check_stamp
-from identity.site.formatting import DATE_AND_TIME, DAY, HOUR, MINUTE, format_time, pluralize
+from identity.site.formatting import DAY, HOUR, MINUTE, pluralize
 from model.errors import (
     DamagedRecord,
     EmailTaken,
@@ -139,13 +140,9 @@ def minutes_until(error: TooManyAttempts) -> str:
 
 def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads who has just given the right password or link."""
-    until, reason = suspension.until, suspension.reason
     address = link_to(contact_of(read_look(get_storage())))
-    end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
-    if reason:
-        reason = f" The reason: {reason}{'' if reason.endswith(('.', '!', '?')) else '.'}"
     link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"
-    return Markup("You are suspended{}.{} A mistake? {}.").format(end, reason, link)
+    return Markup("{} A mistake? {}.").format(say_suspended(suspension), link)
 
 
 def refuse_problems(**problems: str | None) -> None:

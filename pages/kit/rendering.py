@@ -9,6 +9,7 @@ from identity.access.sessions import query_to
 from identity.acts import rights
 from identity.acts.look import read_look
 from identity.acts.naming import name_owner
+from identity.acts.notes import find_warning
 from identity.acts.reports import count_waiting
 from identity.http.context import base_url, get_storage, mail_is_on
 from identity.http.responses import security_policy
@@ -84,11 +85,12 @@ def render_page(
 
     The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
-    look = read_look(get_storage())
+    look, is_told = read_look(get_storage()), player and template not in WITHOUT_NOTICES
     shared = {
         "look": look,
         "contact": link_to(contact_of(look)),
-        "notices": unread_notices(player) if player and template not in WITHOUT_NOTICES else [],
+        "notices": unread_notices(player) if is_told else [],
+        "warned": find_warning(get_storage(), player) if is_told else None,
         "preview": preview or Preview(current_app.config["SITE_NAME"]),
         "site": base_url(),
         "may_register": player is not None and may_register(player),

@@ -433,6 +433,7 @@ STAMPED = {
     "/users/<user_id>/flairs/grant": {"flair": "Champion"},
     "/users/<user_id>/flairs/revoke": {"flair": "Champion"},
     "/users/<user_id>/notes": {"text": "Said sorry."},
+    "/users/<user_id>/warn": {"warning": "Be kind."},
     "/users/<user_id>/notes/delete": {"note": "<note_id>"},
     "/users/<user_id>/sign-in-link": {},
     "/users/<user_id>/mod-level": {"mod_level": "1"},
@@ -465,6 +466,7 @@ NOT_STAMPED = {
     "/developer/<client_id>/try/token": "ends a test that the player started and allowed",
     "/developer/<client_id>/try/device": "shows a code; the device page counts no press that early",
     "/developer/<client_id>/try/device/token": "ends a test that the player started and allowed",
+    "/account/warning": "counts no press that early, and the page has no other problem to show",
 } | dict.fromkeys(
     (
         *("/sign-in", "/sign-up", "/recover", "/recover/password", "/confirm", "/account"),

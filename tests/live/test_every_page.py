@@ -20,6 +20,7 @@ from .page_checks import (
     SCREENS,
     check_layout,
     check_page,
+    check_with_axe,
     drop_undelivered_messages,
     open_details,
     set_text_size,
@@ -240,6 +241,23 @@ def test_long_bio_scrolls_by_keyboard(server: RunningServer, names, browse):
     bio.focus()
     page.keyboard.press("End")
     wait_until(lambda: bio.evaluate("bio => bio.scrollTop > 0"))
+
+
+def test_warning_fits_every_screen_until_it_is_confirmed(server: RunningServer, names, browse):
+    store, page = server.open_storage(), browse()
+    note = Note("0" * 15 + "-00000001", 5, 1, "W" * 300, now_ms(), warns=True)
+    store.records(NOTES).add(note)
+    with store.users.edit(note.user_id) as ada:
+        ada.warning = note.id
+    set_session_cookie(page, server, "ada")
+    page.goto(f"{server.address}/account/apps")
+    check_with_axe(page)
+    page.locator("main section").evaluate_all("all => all.forEach(each => each.remove())")
+    check_layout(page)  # by then the page is old enough for a press
+    page.get_by_role("button", name="I have read this").click()
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator(".warning")).to_have_count(0)
+    assert page.url == f"{server.address}/account/apps"
 
 
 def test_shade_of_the_accent_fills_the_buttons(server: RunningServer, names, browse):

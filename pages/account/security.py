@@ -34,11 +34,15 @@ def show_security() -> tuple:
 
 
 def security_page(
-    player: User, problems: dict[str, dict[str, str]], codes: list[str] | None = None
+    player: User,
+    problems: dict[str, dict[str, str]],
+    codes: list[str] | None = None,
+    done: str = "",
 ) -> tuple[str, dict[str, str]]:
     """Return the page, with `problems` by form, then by field, and its headers.
 
-    The page has the typed email address, and new recovery `codes`, None if none were made.
+    The page has the typed email address, and new recovery `codes`, None if none were made, with
+    what was `done` before.
     """
     card = passkey_card(player, codes)
     page = render_page(
@@ -58,6 +62,7 @@ def security_page(
         problems=problems,
         notice=forms.pop_notice(),
         card=card,
+        done=done,
         **confirmation_of(player),
     )
     return page, security_policy(connects=True) if card else {}

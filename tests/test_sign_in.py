@@ -137,7 +137,8 @@ def test_every_sign_in_takes_as_many_hashes(store, browser, ada, monkeypatch, su
 
 def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
     end = 4_102_482_600_000  # 1 January 2100, 10:30 UTC
-    ended = "You are suspended until 1 January 2100, 10:30 UTC."
+    ended = '<time datetime="2100-01-01T10:30Z">1 January 2100, 10:30 UTC</time>'
+    ended = f"You are suspended until {ended}."  # static/times.js reads the element
     app.config["ABOUT_URL"] = "https://example.org/?a=1&b=2"
     ask = 'A mistake? <a href="https://example.org/?a=1&amp;b=2">Write to us</a>.'
     wrong = browser.sign_in(password="wrong").data

@@ -25,7 +25,7 @@ from identity.http.limits import (
 )
 from identity.http.responses import storage_http_error
 from identity.http.stamps import check_stamp
-from identity.site.formatting import DATE_AND_TIME, DAY, HOUR, MINUTE, format_time, pluralize
+from identity.site.formatting import DAY, HOUR, MINUTE, pluralize
 from model.errors import (
     DamagedRecord,
     EmailTaken,
@@ -40,7 +40,7 @@ from model.names import check_name
 from model.records import Suspension, User
 from model.rules import USER_ID
 from pages.kit.actors import authority_of
-from pages.kit.rendering import contact_of, link_to
+from pages.kit.rendering import contact_of, link_to, mark_time
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
@@ -141,7 +141,7 @@ def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads who has just given the right password or link."""
     until, reason = suspension.until, suspension.reason
     address = link_to(contact_of(read_look(get_storage())))
-    end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
+    end = "" if until is None else Markup(" until {}").format(mark_time(until))
     if reason:
         reason = f" The reason: {reason}{'' if reason.endswith(('.', '!', '?')) else '.'}"
     link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"

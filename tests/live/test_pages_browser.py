@@ -229,6 +229,27 @@ def test_picture_is_moved_and_zoomed_before_it_is_sent(account: Page, store: Sto
     assert store.users.read(player["id"]).pfp_timestamp is not None
 
 
+def test_cover_and_logo_are_moved_before_they_are_sent(
+    server: RunningServer, store: Storage, browse_as
+):
+    """In the shape of each: a cover is 16 to 10."""
+    page, [game] = browse_as("hopper"), store.clients.games(True)
+    for path, name, shape in ((f"developer/{game.id}", "cover", 1.6), ("admin/look", "logo", 1)):
+        page.goto(f"{server.address}/{path}")
+        page.get_by_label(f"New {name}").set_input_files(picture_file(wide_picture()))
+        preview = page.get_by_role("application", name=PREVIEW)
+        box = preview.bounding_box()
+        assert abs(box["width"] / box["height"] - shape) < 0.01
+        assert corners(page, "canvas") == ["green", "green", "blue", "blue"]
+        check_page(page)
+        for _ in range(30):
+            preview.press("ArrowDown")
+        assert corners(page, "canvas") == ["red"] * 4
+        press(page, f"Save {name}")
+        expect(page.get_by_text(f"{name.title()} saved.")).to_be_focused()
+        assert corners(page, f".{name}") == ["red"] * 4
+
+
 BROKEN = {
     "createImageBitmap": "async () => { throw new Error() }",
     "HTMLCanvasElement.prototype.toBlob": "(done) => setTimeout(done, 0, null)",

@@ -109,7 +109,10 @@ def test_options_have_the_names_and_demands_of_the_standard(adas_browser, ada, o
 
 def test_passkey_without_a_name_gets_that_of_its_model(store, adas_browser, ada, subtests):
     google = bytes.fromhex("ea9b8d664d011d213ce4b6b48cb575d4")
-    for aaguid, name in ((google, "Google Password Manager"), (bytes(16), "Passkey on Firefox")):
+    for aaguid, name in (
+        (google, "Google Password Manager"),
+        (bytes(16), "Passkey (Firefox on Linux)"),
+    ):
         with subtests.test(name):
             credential = Authenticator(aaguid=aaguid).create(ask_creation(adas_browser))
             headers = {"User-Agent": "Mozilla/5.0 (X11; Linux) Firefox/140.0"}

@@ -79,7 +79,7 @@ def add_passkey(player: User) -> Response | tuple:
         )
     browser = describe_browser(request.headers.get("User-Agent", ""))
     typed = request.form.get("name", "").strip()
-    passkey.name = typed or model or f"Passkey on {browser}"
+    passkey.name = typed or model or f"Passkey ({browser})"
     passkey_acts.add(authority_of(player), passkey)
     notify(player, "passkey")
     if codes := recovery_codes.issue(authority_of(player), player.id, replace=False):

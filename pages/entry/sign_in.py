@@ -47,9 +47,7 @@ def is_enough(leads_to: str) -> bool:
 def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the sign-in page, with the typed name, and its headers."""
     name, problem = request.form.get("name", "").strip(), problems.get("form")
-    notice = (
-        forms.pop_notice()
-    )  # of signing out, or of a sign-up whose session could not be started
+    notice = forms.pop_notice()  # after signing out, or a sign-up that could start no session
     only = find_only_player(leads_to)
     shown = {"name": only.name if only else name or find_login_hint(leads_to), "only": only}
     shown["beside"] = find_game_beside(leads_to)

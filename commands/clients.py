@@ -208,17 +208,22 @@ def client_show(client_id: str, as_json: bool) -> None:
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
 @post_logout_option
 @only_group_option
+@click.option("--cover", metavar="FILE", help="A picture of its game; '' for the generated one.")
 @json_option
-def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
+def client_set(client_id: str, as_json: bool, owner, listed, cover, **options) -> None:
     """Change a client. What is repeatable replaces all, and '' leaves none.
 
     \b
     identity-server client set CLIENT_ID --name "Chess club" --owner ada
     """
     wanted = given_fields(options)
-    if not wanted and owner is None and listed is None:
+    if not wanted and owner is None and listed is None and cover is None:
         raise click.UsageError("Nothing to change: give one of the options.")
     require_showable_game(wanted.get("game_url"))
+    if cover:
+        from images.pictures import make_picture_of_file  # Pillow, which other commands do not need
+
+        images = make_picture_of_file(cover, "cover")
     if "game_url" in wanted:
         wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()
@@ -228,6 +233,10 @@ def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
     apps.change_client(by, client_id, **wanted)
     if listed is not None:
         apps.set_listed(by, client_id, listed)
+    if cover:
+        apps.save_cover(by, client_id, images)
+    elif cover is not None:
+        apps.remove_cover(by, client_id)
     client = store.clients.read(client_id)
     print_warnings(client)
     print_record(client_record(store, client), as_json)

@@ -106,6 +106,19 @@ def make_picture(upload: bytes, kind: str = "picture") -> dict[str, bytes]:
     return {name: base64.b64decode(answer[name]) for name in SIZES[kind]}
 
 
+def make_picture_of_file(path: str, kind: str = "picture") -> dict[str, bytes]:
+    """Return `make_picture` of a file. Raises PictureRefused with the path in its words."""
+    try:
+        with open(path, "rb") as file:
+            upload = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise errors.PictureRefused(f"{path}: {error.strerror}") from error
+    try:
+        return make_picture(upload, kind)
+    except errors.PictureRefused as error:
+        raise errors.PictureRefused(f"{path}: {error}") from error
+
+
 def main(kind: str = "picture") -> None:
     """Read an upload from standard input, and print the pictures or what is wrong as JSON."""
     with contextlib.suppress(OSError):  # if memory runs out, this process is killed, no worker

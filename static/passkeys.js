@@ -1,4 +1,4 @@
-// Passkeys: signs in with one, adds one, and confirms with one who presses (W3C Web Authentication Level 3).
+// Passkeys: signs in with one, adds one, and confirms with one who presses (W3C Web Authentication Level 3). Prints codes.
 // Without this script, or in a browser without passkeys, the pages work with the password.
 "use strict";
 
@@ -168,4 +168,10 @@ if (window.PublicKeyCredential) {
   document.querySelectorAll("button[name=passkey]").forEach(offerSignIn);
   document.querySelectorAll('form[action="/account/passkeys"]').forEach(offerToAdd);
   document.querySelectorAll("button[name=confirm]").forEach(offerToConfirm);
+}
+
+// New recovery codes: the style sheet prints them alone.
+for (const button of document.querySelectorAll("button[name=print]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => print());
 }

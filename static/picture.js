@@ -1,18 +1,21 @@
-// The square of a chosen picture that will be kept is chosen in the page: it is moved and zoomed in a preview, and that
-// square alone is sent. Without this script, or where it cannot, the whole file is sent and the server keeps its middle.
+// The part of a chosen picture that will be kept is chosen in the page: it is moved and zoomed in a preview, and that part
+// alone is sent. The attribute data-crop of the field is the selector of the picture of now, whose shape the part has.
+// Without this script, or where it cannot, the whole file is sent and the server keeps its middle.
 "use strict";
 
 const LIMIT = 8 * 1024 * 1024; // bytes, as the server's
-const SIDE = 512; // pixels of what is sent, at most
+const DENSITY = 4; // pixels of what is sent, at most, for each that the picture of now is wide
 const MOST_ZOOM = 4;
-const STEP = 1 / 20; // of the square: what an arrow key moves
+const STEP = 1 / 20; // of the part: what an arrow key moves
 
-const field = document.getElementById("picture");
-const portrait = document.getElementById("portrait"); // the picture of now
+const field = document.querySelector("[data-crop]");
+const current = document.querySelector(field.dataset.crop);
+const usualWidth = current.getAttribute("width");
+const ratio = usualWidth / current.getAttribute("height");
 const preview = document.createElement("canvas");
-preview.className = portrait.className;
-preview.width = portrait.width;
-preview.height = portrait.height;
+preview.className = current.className;
+preview.width = current.width;
+preview.height = preview.width / ratio;
 preview.tabIndex = 0;
 preview.setAttribute("role", "application"); // screen readers pass on the arrow keys
 preview.setAttribute("aria-label", "Preview of your picture, not saved yet");
@@ -26,22 +29,23 @@ controls.innerHTML = `
 const zoom = controls.querySelector("input");
 
 let bitmap = null; // the chosen picture
-let x, y; // the middle of the square in it, in pixels
+let x, y; // the middle of the part in it, in pixels
 
-const side = () => Math.min(bitmap.width, bitmap.height) / zoom.value;
+const width = () => Math.min(bitmap.width, bitmap.height * ratio) / zoom.value;
+const height = () => width() / ratio;
 
 function draw(canvas) {
   const pen = canvas.getContext("2d");
   pen.imageSmoothingQuality = "high";
   pen.clearRect(0, 0, canvas.width, canvas.height);
-  pen.drawImage(bitmap, x - side() / 2, y - side() / 2, side(), side(), 0, 0, canvas.width, canvas.height);
+  pen.drawImage(bitmap, x - width() / 2, y - height() / 2, width(), height(), 0, 0, canvas.width, canvas.height);
 }
 
-// Moves the square, by parts of its side, as far as the picture goes.
+// Moves the part, by fractions of its sides, as far as the picture goes.
 function move(right, down) {
-  const keep = (middle, length) => Math.min(Math.max(middle, side() / 2), length - side() / 2);
-  x = keep(x + right * side(), bitmap.width);
-  y = keep(y + down * side(), bitmap.height);
+  const keep = (middle, side, length) => Math.min(Math.max(middle, side / 2), length - side / 2);
+  x = keep(x + right * width(), width(), bitmap.width);
+  y = keep(y + down * height(), height(), bitmap.height);
   draw(preview);
 }
 
@@ -59,11 +63,11 @@ async function showChosen() {
   if (file !== field.files[0]) return read?.close(); // another was chosen meanwhile
   bitmap?.close();
   bitmap = read;
-  const [shown, hidden] = bitmap ? [preview, portrait] : [portrait, preview];
+  const [shown, hidden] = bitmap ? [preview, current] : [current, preview];
   if (hidden.isConnected) hidden.replaceWith(shown);
   controls.remove();
   if (!bitmap) return;
-  document.getElementById("picture-hint").after(controls);
+  document.getElementById(`${field.id}-hint`).after(controls);
   zoom.value = 1;
   [x, y] = [bitmap.width / 2, bitmap.height / 2];
   draw(preview);
@@ -105,7 +109,7 @@ for (const end of ["pointerup", "pointercancel"]) preview.addEventListener(end, 
 
 // -- sending ----------------------------------------------------------------------------------------
 
-let isReady = false; // the form is being sent with the square
+let isReady = false; // the form is being sent with the part
 let isDrawing = false;
 
 field.form.addEventListener("submit", async (event) => {
@@ -113,10 +117,11 @@ field.form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (isDrawing) return; // pressed twice
   isDrawing = true;
-  const square = document.createElement("canvas");
-  square.width = square.height = Math.min(SIDE, Math.ceil(side()));
-  draw(square);
-  const content = await new Promise((resolve) => square.toBlob(resolve));
+  const part = document.createElement("canvas");
+  part.width = Math.min(DENSITY * usualWidth, Math.ceil(width()));
+  part.height = part.width / ratio;
+  draw(part);
+  const content = await new Promise((resolve) => part.toBlob(resolve));
   if (content) {
     const files = new DataTransfer();
     files.items.add(new File([content], "picture.png", { type: "image/png" }));

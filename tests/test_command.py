@@ -1,8 +1,10 @@
 """The `identity-server` command, called in this process, but for tests with the marker `live`."""
 
+import base64
 import contextlib
 import functools
 import hashlib
+import io
 import json
 import os
 import pty
@@ -23,6 +25,7 @@ import pytest
 from backends import FLAT_FILES, Backend
 from click.testing import CliRunner, Result
 from conftest import CHEAP_PASSWORD_METHOD
+from PIL import Image
 from test_readme import all_commands
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
@@ -34,6 +37,7 @@ from identity.site.advice import explain_loopback
 from identity.site.networks import note_unreadable
 from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
+from model.kinds import COVERS
 from storage.flat_files import disk
 
 ROOT = Path(__file__).parent.parent
@@ -369,6 +373,31 @@ def test_client_owner_can_be_set_and_removed(installation):
     assert changed["redirect_uris"] == ["http://127.0.0.1/back"]
     again = installation.record("client", "set", client_id, "--owner", "ada@example.org")
     assert again == changed | {"owner": "ada"}
+
+
+@pytest.mark.live  # the decoder is a process of its own
+def test_client_cover_is_a_picture_file_or_generated(installation, subtests):
+    """A file that is refused changes nothing."""
+    client_id, file = installation.add_client("Go")["client_id"], installation.folder / "go.png"
+    Image.new("RGB", (80, 60), "red").save(file)
+    covers = installation.open().records(COVERS)
+    changed = installation.record("client", "set", client_id, "--cover", str(file))
+    [cover] = covers.page("client", client_id)
+    assert cover.id == f"{client_id}-{changed['cover']}"
+    large = Image.open(io.BytesIO(base64.b64decode(cover.large))).convert("RGB")
+    assert (large.size, large.getpixel((0, 0))) == ((640, 400), (255, 0, 0))
+    for content, words in (
+        (b"<svg/>", "This file is not a PNG, JPEG, WebP or GIF picture. Choose another one."),
+        (b"\x89PNG\r\n\x1a\n", "This file is damaged. Choose another one."),
+        (None, "No such file or directory"),
+    ):
+        with subtests.test(words):
+            file.unlink() if content is None else file.write_bytes(content)
+            options = ("--name", "Chess", "--cover", str(file))
+            assert installation.refusal("client", "set", client_id, *options) == f"{file}: {words}"
+            assert installation.record("client", "show", client_id) == changed
+    assert installation.record("client", "set", client_id, "--cover", "")["cover"] is None
+    assert covers.page("client", client_id) == []
 
 
 def test_client_disable_enable_and_delete(installation):

@@ -8,6 +8,7 @@ import json
 import logging
 import tracemalloc
 from hashlib import sha256
+from urllib.parse import unquote
 
 import pytest
 from authenticator import (
@@ -108,7 +109,10 @@ def test_options_have_the_names_and_demands_of_the_standard(adas_browser, ada, o
 
 def test_passkey_without_a_name_gets_that_of_its_model(store, adas_browser, ada, subtests):
     google = bytes.fromhex("ea9b8d664d011d213ce4b6b48cb575d4")
-    for aaguid, name in ((google, "Google Password Manager"), (bytes(16), "Passkey on Firefox")):
+    for aaguid, name in (
+        (google, "Google Password Manager"),
+        (bytes(16), "Passkey (Firefox on Linux)"),
+    ):
         with subtests.test(name):
             credential = Authenticator(aaguid=aaguid).create(ask_creation(adas_browser))
             headers = {"User-Agent": "Mozilla/5.0 (X11; Linux) Firefox/140.0"}
@@ -534,13 +538,20 @@ def codes(adas_browser) -> list[str]:
     """Ada's recovery codes, as their page shows them."""
     page = adas_browser.post("/account/recovery-codes")
     assert page.status_code == 201
-    return [each.text for each in parse(page).select("code")]
+    return shown_codes(page)
+
+
+def shown_codes(page) -> list[str]:
+    return parse(page).select_one(".codes code").text.split()
 
 
 def test_codes_come_with_the_first_passkey_and_are_shown_once(store, adas_browser, ada):
     data = {"credential": Authenticator().create(ask_creation(adas_browser)), "name": ""}
     page = adas_browser.post("/account/passkeys", data=data)
-    shown = [each.text for each in parse(page).select("code")]
+    shown = shown_codes(page)
+    assert "Passkey added. These are the recovery codes of Ada" in text_of(page)
+    file = unquote(parse(page).select_one("a[download]")["href"]).partition(",")[2]
+    assert file.split("\r\n") == ["Ada, Identity Server", "", *shown]
     assert len(shown) == len(set(shown)) == CODES == count_codes(store, ada.id)
     assert "You have 10 left." in text_of(page)
     later = adas_browser.get("/account/security")
@@ -575,7 +586,7 @@ def test_code_replaces_a_password_in_forms(store, adas_browser, codes, ada, open
     assert count_codes(store, ada.id) == CODES - 1
     for name in ("Bob", "Nobody"):
         assert open_browser().sign_in(name, codes[1]).status_code == 403
-    new = parse(adas_browser.post("/account/recovery-codes")).select_one("code").text
+    new = shown_codes(adas_browser.post("/account/recovery-codes"))[0]
     assert open_browser().sign_in(password=codes[1]).status_code == 403
     assert open_browser().sign_in(password=new).status_code == 303
 

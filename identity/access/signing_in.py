@@ -79,6 +79,7 @@ def end_session() -> None:
 
 def describe_browser(user_agent: str) -> str:
     """Return words for a browser that its player recognises: "Firefox on Linux"."""
-    browser = next((mark for mark in BROWSERS if mark in user_agent), "a browser")
-    system = next((mark for mark in SYSTEMS if mark in user_agent), "an unknown system")
-    return f"{NAMES.get(browser, browser)} on {NAMES.get(system, system)}"
+    browser = next((mark for mark in BROWSERS if mark in user_agent), "")
+    system = next((mark for mark in SYSTEMS if mark in user_agent), "")
+    browser, system = NAMES.get(browser, browser), NAMES.get(system, system)
+    return f"{browser or 'Browser'} on {system}" if system else browser or "Unknown browser"

@@ -78,11 +78,11 @@ def suspend(
     by.write_to(user, "suspension", say_suspended(new))
 
 
-def say_suspended(suspension: Suspension) -> str:
-    """Return what a suspended player reads: until when, and the reason."""
+def say_suspended(suspension: Suspension, write: Callable[[int], str] = format_time) -> str:
+    """Return what a suspended player reads: until when, as `write` shows a time, and the reason."""
     until = suspension.until
-    end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
-    return add_reason(f"You are suspended{end}.", suspension.reason)
+    lasts = "." if until is None else " until " + write(until) + "."
+    return add_reason("You are suspended" + lasts, suspension.reason)
 
 
 def unsuspend(by: Authority, user_id: int) -> None:

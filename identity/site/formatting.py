@@ -13,7 +13,7 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def format_time(milliseconds: int, template: str) -> str:
+def format_time(milliseconds: int, template: str = DATE_AND_TIME) -> str:
     """Return a time in UTC by an strftime template; the bare number if no calendar has it."""
     try:
         return time.strftime(template, time.gmtime(milliseconds / 1000)).lstrip("0")
@@ -39,4 +39,4 @@ def format_age(milliseconds: int) -> str:
 def add_reason(sentence: str, reason: str) -> str:
     """Return a sentence with the reason that a moderator gave; "" is none."""
     end = "" if reason.endswith((".", "!", "?")) else "."
-    return f"{sentence} The reason: {reason}{end}" if reason else sentence
+    return sentence + f" The reason: {reason}{end}" if reason else sentence

@@ -79,11 +79,11 @@ def add_passkey(player: User) -> Response | tuple:
         )
     browser = describe_browser(request.headers.get("User-Agent", ""))
     typed = request.form.get("name", "").strip()
-    passkey.name = typed or model or f"Passkey on {browser}"
+    passkey.name = typed or model or f"Passkey ({browser})"
     passkey_acts.add(authority_of(player), passkey)
     notify(player, "passkey")
     if codes := recovery_codes.issue(authority_of(player), player.id, replace=False):
-        return show_new_codes(player, codes)
+        return show_new_codes(player, codes, "Passkey added.")
     return forms.redirect_with_notice("Passkey added.", "/account/security")
 
 
@@ -119,7 +119,7 @@ def replace_codes(player: User) -> tuple:
     return show_new_codes(player, codes)
 
 
-def show_new_codes(player: User, codes: list[str]) -> tuple:
-    """Return the page with new recovery codes, which no other response has."""
-    page, headers = security_page(player, {}, codes)
+def show_new_codes(player: User, codes: list[str], done: str = "") -> tuple:
+    """Return the page with what was `done` and new recovery codes, which no other response has."""
+    page, headers = security_page(player, {}, codes, done)
     return page, 201, {"Location": "/account/security", **headers}

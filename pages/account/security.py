@@ -3,6 +3,7 @@
 import functools
 
 from flask import Blueprint, current_app, redirect, request, session
+from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 from identity.access.letters import ask_confirmation, notify, tell_old_address
@@ -15,17 +16,17 @@ from identity.http.context import get_storage, mail_is_on
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.http.stamps import check_stamp
-from identity.site.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
 from identity.site.pasted import unwrap
 from identity.site.settings import site_words
 from model.addresses import ascii_email, check_email, login_key, normal_email
-from model.records import Session, User, now_ms
+from model.records import Session, User
 from model.rules import check_password, normal_password
+from pages.community.players import format_hours_ago
 from pages.kit import forms
 from pages.kit.actors import authority_of
 from pages.kit.passkeys import own_rp_id, passkey_card
 from pages.kit.proof import confirmation_of, require_confirmation
-from pages.kit.rendering import render_page
+from pages.kit.rendering import mark_time, render_page
 
 security = Blueprint("security", __name__)
 
@@ -36,11 +37,15 @@ def show_security() -> tuple:
 
 
 def security_page(
-    player: User, problems: dict[str, dict[str, str]], codes: list[str] | None = None
+    player: User,
+    problems: dict[str, dict[str, str]],
+    codes: list[str] | None = None,
+    done: str = "",
 ) -> tuple[str, dict[str, str]]:
     """Return the page, with `problems` by form, then by field, and its headers.
 
-    The page has the typed email address, and new recovery `codes`, None if none were made.
+    The page has the typed email address, and new recovery `codes`, None if none were made, with
+    what was `done` before.
     """
     card = passkey_card(player, codes)
     page = render_page(
@@ -61,20 +66,19 @@ def security_page(
         problems=problems,
         notice=forms.pop_notice(),
         card=card,
+        done=done,
         **confirmation_of(player),
     )
     return page, security_policy(connects=True) if card else {}
 
 
-def describe_use(entry: Session) -> str:
+def describe_use(entry: Session) -> Markup | str:
     """Return when and from where a session was last used, as the page says it."""
     if entry.id == session["id"]:
         return f"Now, from {client_address(request.remote_addr)}"
     if not (entry.used and entry.address):
-        return f"Signed in on {format_time(entry.since, DATE_AND_TIME)}"
-    hours = (now_ms() - entry.used) // (HOUR * 1000)
-    ago = f"{format_duration(hours * HOUR)} ago" if hours > 0 else "in the last hour"
-    return f"Last used {ago}, from {entry.address}"
+        return Markup("Signed in on {}").format(mark_time(entry.since))
+    return f"Last used {format_hours_ago(entry.used)}, from {entry.address}"
 
 
 security_form = functools.partial(forms.form_view, lambda: (require_player(),), security_page)

@@ -21,6 +21,7 @@ from model.site_records import Invite
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_administrator
 from pages.kit.paging import addresses_beside
+from pages.kit.rendering import mark_time
 from storage.audit_lines import decode_line
 from storage.repositories import Records, unchanged
 
@@ -135,7 +136,7 @@ class Known(NamedTuple):
         return cls(users, clients, invites)
 
 
-def describe(lines: list[dict]) -> list[tuple[str, str, Markup]]:
+def describe(lines: list[dict]) -> list[tuple[str, Markup, Markup]]:
     """Return the day, the time and the sentence of each line."""
     known, described = Known.of(lines), []
     for line in lines:
@@ -144,7 +145,7 @@ def describe(lines: list[dict]) -> list[tuple[str, str, Markup]]:
         sentence = Markup(SENTENCES.get(str(line.get("act")), "{by}: {act}."))
         shown = sentence.format_map(words_of(line, known))
         day = f"{format_time(time, '%A')}, {format_time(time, DATE)}"
-        described.append((day, format_time(time, " %H:%M").strip(), shown))
+        described.append((day, mark_time(time, " %H:%M"), shown))
     return described
 
 

@@ -13,7 +13,6 @@ from identity.acts.rights import (
     may_write_notes,
 )
 from identity.http.context import get_storage
-from identity.site.formatting import DATE_AND_TIME, format_time
 from model.kinds import REPORTS
 from model.records import MODERATOR, Suspension, User
 
@@ -47,27 +46,26 @@ def moderation_card(player: User | None, user: User, problems: dict[str, str]) -
     }
 
 
-def lengths_offered(suspension: Suspension | None) -> dict[str, str]:
-    """Return the labels of the lengths to choose from, by form value; the first one is proposed.
+def lengths_offered(suspension: Suspension | None) -> list[str]:
+    """Return the lengths to choose from; the first one is proposed.
 
     `suspension` is the one that lasts now, None for a player who is not suspended.
     """
     if suspension is None:
-        first = {"1 week": "1 week"}
+        first = "1 week"
     elif suspension.until is None:
-        first = {"No end": "No end"}
+        first = "No end"
     else:
-        first = {KEEP_END: f"{KEEP_END} ({format_time(suspension.until, DATE_AND_TIME)})"}
-    return first | {each: each for each in SUSPENSION_DAYS}
+        first = KEEP_END
+    return [first, *(each for each in SUSPENSION_DAYS if each != first)]
 
 
-def describe_suspension(suspension: Suspension) -> dict[str, str]:
-    """Return who suspended a player, why and until when, as moderators read it."""
-    until = suspension.until
+def describe_suspension(suspension: Suspension) -> dict[str, str | int | None]:
+    """Return who suspended a player, why and from when until when, as moderators read it."""
     return {
         "by": name_actor(get_storage(), suspension.by).title,
-        "since": format_time(suspension.since, DATE_AND_TIME) if suspension.since else "Unknown",
-        "until": format_time(until, DATE_AND_TIME) if until is not None else "No end",
+        "since": suspension.since,
+        "until": suspension.until,
         "reason": suspension.reason or "None given",
     }
 

@@ -12,15 +12,8 @@ from identity.acts.presence import game_shown, games_played, is_playing
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage
 from identity.http.limits import count_guest
-from identity.site.formatting import (
-    DATE,
-    DAY,
-    HOUR,
-    MINUTE,
-    format_age,
-    format_duration,
-    format_time,
-)
+from identity.site.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
+from model.kind import HOUR_MS
 from model.names import can_be_key, unique_key
 from model.records import User, now_ms
 from model.rules import HOST, USER_ID
@@ -237,7 +230,8 @@ def format_hours_ago(time: int) -> str:
     """Return how long ago a time is that is stored to the hour: "in the last hour"; 0 is never."""
     if not time:
         return "not yet"
-    return "in the last hour" if now_ms() - time < HOUR * 1000 else format_ago(time)
+    hours = (now_ms() - time) // HOUR_MS  # whole ones: nobody knows more
+    return format_ago(now_ms() - hours * HOUR_MS) if hours > 0 else "in the last hour"
 
 
 def format_ago(time: int) -> str:

@@ -47,7 +47,7 @@ def is_enough(leads_to: str) -> bool:
 def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the sign-in page, with the typed name, and its headers."""
     name, problem = request.form.get("name", "").strip(), problems.get("form")
-    notice = forms.pop_notice()  # after sign-up, if no session could be started
+    notice = forms.pop_notice()  # after signing out, or a sign-up that could start no session
     only = find_only_player(leads_to)
     shown = {"name": only.name if only else name or find_login_hint(leads_to), "only": only}
     shown["beside"] = find_game_beside(leads_to)
@@ -133,6 +133,6 @@ def complete_sign_in(
 
 @sign_in.post("/sign-out")
 def sign_out() -> Response:
-    """End this session and redirect to `next`."""
+    """End this session and redirect to `next`, where the page says so."""
     end_session()
-    return redirect(next_address(), 303)
+    return forms.redirect_with_notice("You are signed out.", next_address())

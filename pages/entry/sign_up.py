@@ -21,7 +21,7 @@ from identity.http.limits import (
     refund_attempts,
 )
 from identity.messages.outbox import announce
-from identity.site.formatting import DATE_AND_TIME, DAY, format_time
+from identity.site.formatting import DAY
 from identity.site.pasted import find_secret, unwrap
 from identity.site.settings import site_words
 from model.addresses import check_email, normal_email
@@ -59,7 +59,7 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
         "entry/invitation.html",
         player,
         refusal=refusal,
-        until=found and format_time(found.ends, DATE_AND_TIME),
+        until=found and found.ends,
         next=leads_to,
         again=f"/sign-up?{urlencode({'invite': invite})}",
     )

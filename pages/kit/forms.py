@@ -41,7 +41,7 @@ from model.names import check_name
 from model.records import Suspension, User
 from model.rules import USER_ID
 from pages.kit.actors import authority_of
-from pages.kit.rendering import contact_of, link_to
+from pages.kit.rendering import contact_of, link_to, mark_time
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
@@ -142,7 +142,7 @@ def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads who has just given the right password or link."""
     address = link_to(contact_of(read_look(get_storage())))
     link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"
-    return Markup("{} A mistake? {}.").format(say_suspended(suspension), link)
+    return Markup("{} A mistake? {}.").format(say_suspended(suspension, mark_time), link)
 
 
 def refuse_problems(**problems: str | None) -> None:

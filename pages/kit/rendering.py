@@ -4,6 +4,7 @@ import contextlib
 from typing import NamedTuple
 
 from flask import Flask, current_app, g, render_template, request, session
+from markupsafe import Markup
 
 from identity.access.sessions import query_to
 from identity.acts import rights
@@ -16,7 +17,7 @@ from identity.http.responses import security_policy
 from identity.http.stamps import issue_stamp
 from identity.oauth.claims import given_email
 from identity.oauth.terms import JOIN, find_pending_authorization, redirect_targets
-from identity.site.formatting import DATE, DAY, format_age, format_time
+from identity.site.formatting import DATE, DATE_AND_TIME, DAY, format_age, format_time
 from model.errors import StorageError
 from model.records import Client, User, now_ms
 from model.rules import REPORT_REASONS
@@ -73,9 +74,16 @@ def load_templates(app: Flask) -> None:
         cover_address=cover_address,
         report_reasons=REPORT_REASONS,
     )
-    app.jinja_env.filters.update(date=lambda time: format_time(time, DATE), age=format_age)
+    dates = {"date": lambda time: format_time(time, DATE), "time": mark_time, "age": format_age}
+    app.jinja_env.filters.update(dates)
     for name in app.jinja_env.list_templates():
         app.jinja_env.get_template(name)
+
+
+def mark_time(time: int, template: str = DATE_AND_TIME) -> Markup:
+    """Return a time in UTC as an element that static/times.js shows in the player's own zone."""
+    moment, words = format_time(time, "%Y-%m-%dT%H:%MZ"), format_time(time, template)
+    return Markup('<time datetime="{}">{}</time>').format(moment, words.strip())
 
 
 def render_page(

@@ -271,17 +271,9 @@ def make_picture_of(user: User, folder: str | None, name: str | None) -> Images 
     path = _picture_path(user, folder, name)
     if path is None:
         return None
-    from images.pictures import MAX_BYTES, make_picture
+    from images.pictures import make_picture_of_file
 
-    try:
-        with open(path, "rb") as file:
-            upload = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise PictureRefused(f"{path}: {error.strerror}") from error
-    try:
-        return make_picture(upload)
-    except PictureRefused as error:
-        raise PictureRefused(f"{path}: {error}") from error
+    return make_picture_of_file(path)
 
 
 def _picture_path(user: User, folder: str | None, name: str | None) -> str | None:

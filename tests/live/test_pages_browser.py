@@ -1,6 +1,7 @@
 """Pages of players and developers in a real browser."""
 
 import io
+import json
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from playwright.sync_api import Page, expect
 from waiting import wait_until
 
 from images.pictures import MAX_BYTES, generate_picture
-from model.records import ADMINISTRATOR
+from model.records import ADMINISTRATOR, Suspension
 from storage import Storage
 
 from .page_checks import check_page
@@ -228,6 +229,27 @@ def test_picture_is_moved_and_zoomed_before_it_is_sent(account: Page, store: Sto
     assert store.users.read(player["id"]).pfp_timestamp is not None
 
 
+def test_cover_and_logo_are_moved_before_they_are_sent(
+    server: RunningServer, store: Storage, browse_as
+):
+    """In the shape of each: a cover is 16 to 10."""
+    page, [game] = browse_as("hopper"), store.clients.games(True)
+    for path, name, shape in ((f"developer/{game.id}", "cover", 1.6), ("admin/look", "logo", 1)):
+        page.goto(f"{server.address}/{path}")
+        page.get_by_label(f"New {name}").set_input_files(picture_file(wide_picture()))
+        preview = page.get_by_role("application", name=PREVIEW)
+        box = preview.bounding_box()
+        assert abs(box["width"] / box["height"] - shape) < 0.01
+        assert corners(page, "canvas") == ["green", "green", "blue", "blue"]
+        check_page(page)
+        for _ in range(30):
+            preview.press("ArrowDown")
+        assert corners(page, "canvas") == ["red"] * 4
+        press(page, f"Save {name}")
+        expect(page.get_by_text(f"{name.title()} saved.")).to_be_focused()
+        assert corners(page, f".{name}") == ["red"] * 4
+
+
 BROKEN = {
     "createImageBitmap": "async () => { throw new Error() }",
     "HTMLCanvasElement.prototype.toBlob": "(done) => setTimeout(done, 0, null)",
@@ -347,6 +369,43 @@ def test_held_button_tells_an_early_press_to_wait(
     page.goto(f"{server.address}/account")
     with page.expect_request("**/account/picture/remove"):
         page.get_by_role("button", name="Remove my picture").click()
+
+
+# -- times of day ---------------------------------------------------------------------------------
+
+NOON = 1_763_985_540_000  # 24 November 2025, 11:59 UTC
+UNTIL = 2_047_982_340_000  # nine years later
+
+
+def test_times_are_in_the_zone_of_the_browser(
+    server: RunningServer, store: Storage, player: dict, browse, browse_as
+):
+    """The days of the log begin there at another time, too."""
+    with store.users.edit(player["id"]) as user:
+        user.suspension = Suspension("command", NOON, until=UNTIL)
+    for time in (NOON, NOON + 120_000):
+        line = {"time": time, "act": "user suspend", "by": "command", "user": player["id"]}
+        store.audit.add_line(json.dumps(line).encode())
+    for zone, until, days in (
+        ("Pacific/Fiji", "24 November 2034, 23:59", ["Tuesday, 25", "Monday, 24"]),
+        ("UTC", "24 November 2034, 11:59 UTC", ["Monday, 24"]),
+    ):
+        page = browse_as("hopper", timezone_id=zone)
+        page.goto(f"{server.address}/users/{player['id']}")
+        expect(page.get_by_text(until, exact=True)).to_be_visible()
+        page.goto(f"{server.address}/admin/log")
+        shown = page.locator(".day").all_text_contents()[: len(days)]
+        assert shown == [f"{day} November 2025" for day in days]
+        minutes = page.locator(".log time").all_text_contents()[:2]
+        assert [each.partition(":")[2] for each in minutes] == ["01", "59"]
+        said = "in UTC" if zone == "UTC" else "in your own time zone"
+        expect(page.get_by_text(f"Times are {said}.")).to_be_visible()
+        check_page(page)
+    page = browse(timezone_id="Asia/Kathmandu")
+    page.goto(f"{server.address}/sign-in")
+    fill_in(page, **{"Name or email": player["name"], "Password": PASSWORD})
+    press(page, "Sign in")
+    expect(page.get_by_role("alert")).to_contain_text("until 24 November 2034, 17:44. A mistake?")
 
 
 # -- the home page and the steps after the sign-up -------------------------------------------------

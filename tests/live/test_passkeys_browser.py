@@ -95,12 +95,31 @@ def press_passkey(page: Page) -> None:
     page.locator("button[name=passkey]").click()
 
 
+def check_new_codes(page: Page) -> None:
+    """Check that the codes, with the first passkey, can be copied, saved and printed alone."""
+    words, shown = (
+        page.locator(f".codes {each}").text_content() for each in ("p >> nth=0", "code")
+    )
+    assert len(shown.split()) == 10
+    expect(page.get_by_role("button", name="Copy recovery codes")).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Download").click()
+    assert saved.value.suggested_filename == "recovery-codes.txt"
+    assert Path(saved.value.path()).read_text(encoding="utf-8").endswith(f"\n\n{shown}")
+    page.evaluate("print = () => document.title = 'printed'")
+    page.get_by_role("button", name="Print").click()
+    assert page.title() == "printed"
+    page.emulate_media(media="print")
+    assert page.evaluate("document.body.innerText").split() == f"{words} {shown}".split()
+    page.emulate_media(media="screen")
+
+
 def test_passkey_is_added_listed_and_removed(device: Device, ada: dict, store: Storage):
     page = device.page
     check_page(page)
     add_passkey(device)
-    expect(page.locator("code")).to_have_count(10)  # recovery codes, with the first one
     check_page(page)
+    check_new_codes(page)
     [credential] = device.credentials()
     assert credential["isResidentCredential"] and credential["rpId"] == "localhost"
     [passkey] = store.records(PASSKEYS).page("user", str(ada["id"]))

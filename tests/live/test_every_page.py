@@ -276,6 +276,27 @@ def test_allow_and_cancel_are_one_line_at_each_text_size(server: RunningServer, 
             assert label.evaluate(COUNT_LINES) == 1, (button, size)
 
 
+def test_sections_of_security_are_closed_on_a_phone_without_an_error(
+    server: RunningServer, names, browse
+):
+    page = browse(viewport={"width": 1280, "height": 844}, java_script_enabled=False)
+    set_session_cookie(page, server, "ada")
+    page.goto(f"{server.address}/account/security")
+    password = page.get_by_label("New password", exact=True)
+    expect(password).to_be_visible()
+    expect(page.locator(".fold summary").first).to_be_hidden()
+    page.set_viewport_size(PHONE)
+    expect(password).to_be_hidden()
+    for title in ("Password", "Email", "Where you are signed in"):
+        expect(page.get_by_role("heading", name=title)).to_have_count(1)
+    page.locator("summary", has_text="Password").first.click()
+    password.fill("password1234")  # too common
+    page.get_by_label("Current password").first.fill(PASSWORD)
+    page.get_by_role("button", name="Change password").click()
+    expect(page.locator(".fold .problem")).to_be_visible()
+    expect(page.locator(".fold details[open]")).to_have_count(1)
+
+
 def test_long_bio_scrolls_by_keyboard(server: RunningServer, names, browse):
     page = browse(viewport={"width": 390, "height": 844})
     page.goto(f"{server.address}/users/2")

@@ -29,7 +29,7 @@ MODULES = {
 }
 MOST_LINES = 400
 LINES = {"identity_server.py": 800}
-# What a template may call, besides macros and their `caller`: functions that only format an address.
+# What a template may call, besides macros and their `caller`: functions that format an address.
 TEMPLATE_CALLS = {"caller", "url_for", "picture_address", "cover_address"}
 
 

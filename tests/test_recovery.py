@@ -84,7 +84,7 @@ def has_password(store, user, password: str) -> bool:
 
 
 def test_single_forms_focus_their_first_field(anyone):
-    for path in ("/sign-in", "/sign-up", "/recover"):
+    for path in ("/sign-in", "/recover"):
         soup = parse(anyone.get(path))
         assert soup.select("[autofocus]") == [soup.select_one("main input:not([type=hidden])")]
 

@@ -255,6 +255,8 @@ def test_page_of_a_game(store, anyone, ada, bob, add_game):
     soup = parse(page)
     assert soup.h1.text == "<b>Space</b>"
     assert f"/covers/large/{game.id}.webp" in soup.select_one("main img")["srcset"]
+    small, large = soup.select_one(".people img")["srcset"].split(", ")
+    assert "/medium/" in small and "/large/" in large
     assert "By Ada Rocks & stars. Play" in text_of(page)
     assert "One person is playing it now." in text_of(page)
     assert people(page, "Playing now") == {"Bob": "first ten"}

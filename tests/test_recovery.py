@@ -85,6 +85,12 @@ def has_password(store, user, password: str) -> bool:
 # -- a lost password ------------------------------------------------------------------------------
 
 
+def test_single_forms_focus_their_first_field(anyone):
+    for path in ("/sign-in", "/recover"):
+        soup = parse(anyone.get(path))
+        assert soup.select("[autofocus]") == [soup.select_one("main input:not([type=hidden])")]
+
+
 def test_link_works_in_the_browser_that_asked(store, ada, browser, open_browser, request_letter):
     other = signed_in(open_browser())
     link, _ = request_letter()

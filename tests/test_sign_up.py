@@ -27,7 +27,9 @@ def test_email_is_optional_unless_the_site_requires_it(app, store, ada, browser,
     for name in ("Grace", "Heidi"):
         assert sign_up(open_browser(), name=name, email=" ").status_code == 303
         assert store.users.find_by_login(name).email == ""
-    assert parse(browser.get("/sign-up")).find("label", {"for": "email"}).text == "Email (optional)"
+    page = parse(browser.get("/sign-up"))
+    assert page.find("label", {"for": "email"}).text == "Email (optional)"
+    assert [each["name"] for each in page.select("[autofocus]")] == ["name"]
     app.config["EMAIL"] = "required"
     page = sign_up(browser, name="Ivan", email=" ")
     assert (page.status_code, list(problems_of(page))) == (400, ["email"])

@@ -1,11 +1,12 @@
 """Layout and accessibility of every page in a real browser, with the longest texts."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 import requests
-from playwright.sync_api import expect
+from playwright.sync_api import Page, Route, expect
 from waiting import wait_until
 
 from identity.acts import reports as report_acts
@@ -17,12 +18,15 @@ from model.rules import REPORT_LENGTH
 from model.site_records import Look, Message, Note, Webhook
 
 from .page_checks import (
+    AXE,
+    COLOUR_RULES,
     SCREENS,
     check_layout,
     check_page,
     check_with_axe,
     drop_undelivered_messages,
     open_details,
+    serious_findings,
     set_text_size,
     visible_boxes,
 )
@@ -33,7 +37,12 @@ pytestmark = [pytest.mark.live, pytest.mark.browser]
 WIDE, LONG, DAY = "W" * 30, "Donaudampfschifffahrtskapitaen", 86_400_000
 LONG_URL = f"https://{'w' * 60}.example/{'w' * 160}"
 EMAIL = "Email (optional)"  # the label of its field
-ACCENT = "#7a3fb0"
+ACCENTS = ("#7a3fb0", "#ff8800", "#fff3b0", "#000000")  # purple, orange, pale yellow, black
+# Loads the style sheet of an accent instead of the saved one; without a reload of the page.
+CHANGE_ACCENT = """number => new Promise((done, fail) => {
+    const link = document.querySelector("link[href^='/look.css']");
+    Object.assign(link, { onload: done, onerror: fail, href: `/look.css?number=${number}` });
+})"""
 COUNT_LINES = """button => {
     const range = document.createRange();
     range.selectNodeContents(button);
@@ -158,12 +167,11 @@ PAGES = (
 ERRORS = {"nothing": 404, "{unregistered}": 400}
 
 
-def test_every_page_fits_every_screen_and_is_accessible(
-    server: RunningServer, names: dict[str, str], browse, subtests, console_errors: list[str]
-):
-    page, signed_in = browse(), None
+def visit(pages, page: Page, server: RunningServer, names: dict[str, str], subtests, check) -> None:
+    """Call `check` with each of some PAGES, open, and whether it shows a form error."""
+    signed_in = None
     page.route("https://vvv*/**", lambda route: route.fulfill(body="<title>Game</title>"))
-    for player, path, *way in PAGES:
+    for player, path, *way in pages:
         typed, button, has_problem = [*way, *({}, "", False)[len(way) :]]
         with subtests.test(path, player=player, button=button):
             if player != signed_in:
@@ -184,7 +192,43 @@ def test_every_page_fits_every_screen_and_is_accessible(
                 with page.expect_navigation():
                     page.get_by_role("button", name=button, exact=True).click()
                 open_details(page)
-            check_page(page, has_problem)
+            check(page, has_problem)
+
+
+def test_every_page_fits_every_screen_and_is_accessible(
+    server: RunningServer, names: dict[str, str], browse, subtests, console_errors: list[str]
+):
+    visit(PAGES, browse(), server, names, subtests, check_page)
+    drop_undelivered_messages(console_errors)
+
+
+@pytest.mark.slow
+def test_every_page_can_be_read_with_each_accent(
+    server: RunningServer, names: dict[str, str], browse, subtests, console_errors: list[str]
+):
+    looks, sheets, page = server.open_storage().records(LOOKS), [], browse()
+    for number, accent in enumerate(ACCENTS):
+        looks.add(Look("site", number + 1, accent=accent))
+        sheets.append(requests.get(f"{server.address}/look.css", timeout=ANSWER_TIMEOUT).text)
+        if accent != ACCENTS[-1]:
+            looks.delete("site")
+
+    def show_sheet(route: Route) -> None:
+        sheet = sheets[int(route.request.url[-1])]
+        route.fulfill(body=sheet, content_type="text/css")
+
+    def check_colours(page: Page, _: bool) -> None:
+        page.evaluate(AXE.axe_script)
+        for number in range(len(sheets)):
+            page.evaluate(CHANGE_ACCENT, number)
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                findings = serious_findings(page, runOnly=COLOUR_RULES)
+                assert not findings, (ACCENTS[number], scheme, findings)
+
+    page.route(re.compile(r"look\.css\?number="), show_sheet)
+    visit([each for each in PAGES if len(each) == 2], page, server, names, subtests, check_colours)
+    looks.delete("site")
     drop_undelivered_messages(console_errors)
 
 
@@ -233,6 +277,27 @@ def test_allow_and_cancel_are_one_line_at_each_text_size(server: RunningServer, 
             assert label.evaluate(COUNT_LINES) == 1, (button, size)
 
 
+def test_sections_of_security_are_closed_on_a_phone_without_an_error(
+    server: RunningServer, names, browse
+):
+    page = browse(viewport={"width": 1280, "height": 844}, java_script_enabled=False)
+    set_session_cookie(page, server, "ada")
+    page.goto(f"{server.address}/account/security")
+    password = page.get_by_label("New password", exact=True)
+    expect(password).to_be_visible()
+    expect(page.locator(".fold summary").first).to_be_hidden()
+    page.set_viewport_size(PHONE)
+    expect(password).to_be_hidden()
+    for title in ("Password", "Email", "Where you are signed in"):
+        expect(page.get_by_role("heading", name=title)).to_have_count(1)
+    page.locator("summary", has_text="Password").first.click()
+    password.fill("password1234")  # too common
+    page.get_by_label("Current password").first.fill(PASSWORD)
+    page.get_by_role("button", name="Change password").click()
+    expect(page.locator(".fold .problem")).to_be_visible()
+    expect(page.locator(".fold details[open]")).to_have_count(1)
+
+
 def test_long_bio_scrolls_by_keyboard(server: RunningServer, names, browse):
     page = browse(viewport={"width": 390, "height": 844})
     page.goto(f"{server.address}/users/2")
@@ -262,12 +327,12 @@ def test_warning_fits_every_screen_until_it_is_confirmed(server: RunningServer, 
 
 def test_shade_of_the_accent_fills_the_buttons(server: RunningServer, names, browse):
     looks = server.open_storage().records(LOOKS)
-    looks.add(Look("site", 5, accent=ACCENT))
+    looks.add(Look("site", 5, accent=ACCENTS[0]))
     page = browse()
     page.goto(f"{server.address}/sign-in")
     for scheme, theme in (("light", LIGHT), ("dark", DARK)):
         page.emulate_media(color_scheme=scheme)
-        colour = shade(ACCENT, theme).colour
+        colour = shade(ACCENTS[0], theme).colour
         rgb = ", ".join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
         button = page.get_by_role("button", name="Sign in")
         expect(button).to_have_css("background-color", f"rgb({rgb})")

@@ -1,13 +1,14 @@
 """Passkeys in Chromium, with its virtual authenticators (CDP, domain WebAuthn)."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
 from model.kinds import PASSKEYS
-from model.records import Passkey
+from model.records import Passkey, Session, now_ms
 from storage import Storage
 
 from .page_checks import check_page
@@ -112,6 +113,22 @@ def check_new_codes(page: Page) -> None:
     page.emulate_media(media="print")
     assert page.evaluate("document.body.innerText").split() == f"{words} {shown}".split()
     page.emulate_media(media="screen")
+
+
+def test_pages_of_an_account_are_short(device: Device, ada: dict, store: Storage, subtests):
+    add_passkey(device)
+    [passkey] = store.records(PASSKEYS).page("user", str(ada["id"]))
+    for key in "ab":
+        store.records(PASSKEYS).add(replace(passkey, id=key * len(passkey.id)))
+    with store.users.edit(ada["id"]) as user:
+        user.sessions += [Session(f"{i}", 1, "Firefox on Linux", now_ms(), "::1") for i in range(4)]
+    for path in ("account", "account/security", "account/apps", "account/data"):
+        device.page.goto(f"{device.page.url.partition('/account')[0]}/{path}")
+        for width, most in ((1280, 1900), (390, 2600)):
+            with subtests.test(path, width=width):
+                device.page.set_viewport_size({"width": width, "height": 844})
+                height = device.page.evaluate("document.documentElement.scrollHeight")
+                assert height <= most
 
 
 def test_passkey_is_added_listed_and_removed(device: Device, ada: dict, store: Storage):

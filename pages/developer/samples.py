@@ -15,7 +15,7 @@ from flask import render_template
 from identity.http.context import base_url
 from identity.oauth.terms import code_challenge_of
 from model.records import Client
-from model.rules import has_origin
+from model.rules import has_origin, is_on_the_web
 
 LOOPBACK = re.compile(r"http://127\.0\.0\.1(?::[0-9]+)?(/[^?]*)?")  # without a query
 ANY_LOOPBACK = "http://127.0.0.1/callback"
@@ -81,6 +81,14 @@ def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sam
         samples.append(make_sample("Python", hint, "developer/sample_python.txt", client, **values))
         samples.append(godot_sample_of(client, scope))
     return samples
+
+
+def starting_samples(client: Client) -> list[Sample]:
+    """Return what the developer of a new app pastes: for a game shown here only a public one's."""
+    uri = None if client.game_url else next(iter(client.redirect_uris), None)
+    samples = samples_of(client, uri, "userinfo") if uri or client.game_url else []
+    is_program = client.public and uri is not None and not is_on_the_web(uri)
+    return samples[1:] if is_program else samples  # a program on a device has no web page
 
 
 def web_page_of(client: Client, redirect_uri: str | None, scope: str) -> Sample:

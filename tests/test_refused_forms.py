@@ -42,7 +42,7 @@ FORMS = {  # what is sent besides the field that is refused
     "/account/password": {"current_password": PASSWORD, "new_password": ANOTHER},
     "/recover/password": {"link": ""},
     "/developer": APP | {"kind": "elsewhere"},
-    "/developer?game": {"kind": "game", "name": "<Other>"},
+    "/developer?game": APP | {"kind": "game"},
     "/developer?program": {"kind": "program", "program": "discourse", "address": f"{URI}forum"},
     "/developer/{app}": APP,
     "/developer/{app}/owner": {"seen": ""},

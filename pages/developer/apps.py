@@ -73,8 +73,8 @@ def show_clients() -> str:
 
 def clients_page(player: User, problems: dict[str, str]) -> str:
     """Return the page of a player's clients; `problems` are of the form for another one."""
-    if not request.form.get("redirect_uris"):
-        stands_for = KINDS.get(request.form.get("kind", ""))
+    stands_for = KINDS.get(request.form.get("kind", ""), "")
+    if not request.form.get(stands_for):  # what is wrong is the address
         problems = {"address" if each == stands_for else each: problems[each] for each in problems}
     clients, more = clients_shown(player, place_in(CLIENTS, "after"))
     return render_page(

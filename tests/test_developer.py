@@ -207,12 +207,13 @@ def test_who_may_sign_in_and_return_uris_can_be_changed(store, adas_browser, reg
 def test_answers_fill_in_the_rest_and_lead_to_code(store, adas_browser, subtests):
     """Three of them are enough. Without a server an app is public: it could keep no secret."""
     site, loopback, scheme = "https://go.example/", "http://127.0.0.1/callback", "org.example.go:/"
-    server, both = {"server": "yes"}, [site, CALLBACK]
+    server, both, local = {"server": "yes"}, [site, CALLBACK], "http://127.0.0.1:8000/"
     for kind, address, more, expected, code in (
         ("game", site, {}, (True, site, []), "Copy page code"),
         ("game", site, server, (False, site, []), "Copy exchange command"),
         ("elsewhere", site, {}, (True, None, [site]), "Copy code: JavaScript"),
         ("elsewhere", site, server, (False, None, [site]), "Copy code: Python"),
+        ("elsewhere", local, {}, (True, None, [local]), "Copy code: JavaScript"),
         ("elsewhere", site, {"redirect_uris": CALLBACK}, (True, None, both), "Copy code: Godot"),
         ("device", "", {}, (True, None, [loopback]), "Copy code: Godot"),
         ("device", scheme, server, (True, None, [scheme]), "Copy code: Python"),

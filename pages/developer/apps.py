@@ -49,8 +49,8 @@ WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the
 HARMLESS = {"name", "description"}  # other fields say where codes go, and to whom
 NO_ADDRESS = "Enter the address of your app."
 NOWHERE = "Enter a redirect URI or a game URL."
-NOTES = '<h2 id="good-to-know">Good to know</h2>'  # on the page of a program, at its end
 NOWHERE_PUBLIC = "Enter a redirect URI or a game URL, or tick Sign in on another device."
+NOTES = '<h2 id="good-to-know">Good to know</h2>'  # on the page of a program, before its last part
 
 developer = Blueprint("developer", __name__)
 

@@ -15,7 +15,7 @@ from flask import render_template
 from identity.http.context import base_url
 from identity.oauth.terms import code_challenge_of
 from model.records import Client
-from model.rules import has_origin, is_on_the_web
+from model.rules import has_origin
 
 LOOPBACK = re.compile(r"http://127\.0\.0\.1(?::[0-9]+)?(/[^?]*)?")  # without a query
 ANY_LOOPBACK = "http://127.0.0.1/callback"
@@ -87,7 +87,7 @@ def starting_samples(client: Client) -> list[Sample]:
     """Return what the developer of a new app pastes: for a game shown here only a public one's."""
     uri = None if client.game_url else next(iter(client.redirect_uris), None)
     samples = samples_of(client, uri, "userinfo") if uri or client.game_url else []
-    is_program = client.public and uri is not None and not is_on_the_web(uri)
+    is_program = client.public and uri and (uri == ANY_LOOPBACK or not has_origin(uri))
     return samples[1:] if is_program else samples  # a program on a device has no web page
 
 

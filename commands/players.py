@@ -125,6 +125,7 @@ def user_show(name: str, as_json: bool) -> None:
         record["suspendedBy"] = suspension.by  # a player id or "command"
         record["suspendedUntil"] = suspension.until
         record["suspensionReason"] = suspension.reason
+    record["handle"] = store.handles.find_of(user.id)
     record["emailVerified"] = user.email_verified
     record["lastSignIn"] = user.last_sign_in or None
     record["invitedBy"] = user.invited_by  # a player id or "command"

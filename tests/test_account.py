@@ -216,6 +216,9 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     assert exported.pop("recovery_codes_left") == 0
     assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
     assert more["handle"] is None  # no program has asked for it
+    assert "None yet." in adas_browser.get("/account/data").text
+    handle, page = store.handles.of(user), parse(adas_browser.get("/account/data"))
+    assert page.select_one("[data-copy='Copy handle']").text == handle == "ada"
     assert set(exported) == {each.name for each in fields(User)} - WITHHELD[User]
     for name in exported.keys() - {"grants", "sessions", "suspension"}:
         assert exported[name] == getattr(user, name)

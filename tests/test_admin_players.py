@@ -91,6 +91,9 @@ def test_profile_says_where_a_player_came_from(store, warden, enter):
     text = text_of(warden.get(f"/users/{emi.id}"))
     assert "invited by Warden" in text and "Winter cup" not in text
     assert "Last sign-in not known" in text and "Reports none" in text
+    assert "Handle" not in text and store.handles.of(emi) == "emi"
+    assert "Handle emi" in text_of(warden.get(f"/users/{emi.id}"))
+    assert "Handle" not in text_of(enter("Gil").get(f"/users/{emi.id}"))
     assert enter("Boss", ADMINISTRATOR).sign_in("Emi").status_code == 303
     assert "Last sign-in less than a minute ago" in text_of(warden.get(f"/users/{emi.id}"))
     assert "(“ Winter cup ”)" in text_of(enter("Chief", ADMINISTRATOR).get(f"/users/{emi.id}"))

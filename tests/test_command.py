@@ -241,10 +241,12 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
     assert (added["email"], added["suspended"]) == ("ada@example.org", False)
-    more = {"emailVerified": False, "lastSignIn": None, "invitedBy": None}
+    more = {"handle": None, "emailVerified": False, "lastSignIn": None, "invitedBy": None}
     more |= {"reports": 0, "notes": []}
     assert empty.record("user", "show", "ADA") == added | more
     assert empty.record("user", "show", "Ada@Example.org") == added | more
+    handle = empty.open().handles.of(empty.open().users.read(1))
+    assert empty.record("user", "show", "ada")["handle"] == handle
     assert empty.record("user", "list") == [added]
     assert check_password_hash(empty.open().users.read(1).password_hash, PASSWORD)
     assert PASSWORD not in empty.faults.stored_text()

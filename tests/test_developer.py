@@ -10,12 +10,12 @@ from forms import edit, led_to, parse, problems_of, signed_in
 from werkzeug.test import TestResponse
 
 from model.records import ADMINISTRATOR, MODERATOR, Client
-from pages.developer.apps import NOWHERE, NOWHERE_PUBLIC
+from pages.developer.apps import NO_ADDRESS, NOWHERE_PUBLIC
 from pages.kit.proof import PROOF_AGE
 
 CALLBACK = "https://space.example/callback"
 TAKEN = "https://chess.example/"
-FORM = {"kind": "confidential", "name": "Space Game", "redirect_uris": CALLBACK}
+FORM = {"kind": "elsewhere", "server": "yes", "name": "Space Game", "redirect_uris": CALLBACK}
 app = fixtures.members_app
 
 
@@ -54,7 +54,8 @@ ACTS = ["", "/secret", "/disable", "/enable", "/delete"]
 
 def test_secret_or_way_in_of_an_app_needs_a_proof(store, adas_browser, registered, clock, subtests):
     """Whoever copies the cookie of a developer would get codes or a secret for good."""
-    app, program = f"/developer/{registered.id}", {"program": "synapse", "address": "https://x.org"}
+    app = f"/developer/{registered.id}"
+    program = {"kind": "program", "program": "synapse", "address": "https://x.org"}
     kept = {"name": "Space Game", "redirect_uris": CALLBACK}
     for path, fields, asks in (
         ("/developer", FORM | {"name": "Another"}, True),
@@ -115,10 +116,9 @@ def test_own_apps_are_listed_first(store, adas_browser, ada, bob, monkeypatch, c
 
 def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, ada, anyone):
     typed = {
-        "kind": "confidential",
-        "name": " Space Game ",
+        **{"kind": "game", "server": "yes", "name": " Space Game "},
         "redirect_uris": f"\r\n{CALLBACK}\r\n http://127.0.0.1:5000/ \r\n{CALLBACK}",
-        "game_url": " https://space.example/play ",
+        "address": " https://space.example/play ",
         "description": " Shoot the rocks. ",
     }
     page = adas_browser.post("/developer", data=typed)
@@ -155,12 +155,12 @@ def test_app_with_an_address_of_before_can_be_changed(store, adas_browser, ada, 
 
 def test_origin_of_another_app_is_freed_by_administrator(store, adas_browser, ada, bob):
     """Any member could have registered it. A member does not learn which app it is."""
-    form = FORM | {"game_url": TAKEN}
+    form = FORM | {"kind": "game", "address": TAKEN, "redirect_uris": ""}
     squatter, _ = store.clients.register("Squat", [CALLBACK], bob.id, game_url=TAKEN)
     page = adas_browser.post("/developer", data=form)
-    assert (list(problems_of(page)), "Squat" in page.text) == (["game_url"], False)
+    assert (list(problems_of(page)), "Squat" in page.text) == (["address"], False)
     edit(store.users, ada.id, mod_level=ADMINISTRATOR)
-    problem = problems_of(adas_browser.post("/developer", data=form))["game_url"]
+    problem = problems_of(adas_browser.post("/developer", data=form))["address"]
     assert problem.startswith("Squat, registered by Bob, is at this origin.")
     assert store.clients.read(squatter.id) == squatter
     freed = {"name": "Squat", "redirect_uris": CALLBACK}
@@ -174,7 +174,8 @@ def test_pkce_and_email_can_be_changed(store, adas_browser):
         found = parse(adas_browser.get(address)).select("[value=yes]")
         return {each["name"]: "checked" in each.attrs for each in found}
 
-    assert boxes("/developer") == {"require_pkce": True, "device": False, "no_email": False}
+    new = {"server": False, "require_pkce": True, "device": False, "no_email": False}
+    assert boxes("/developer") == new
     path = adas_browser.post("/developer", data=FORM | {"require_pkce": "yes"}).location
     [client] = all_clients(store)
     assert (client.require_pkce, client.no_email) == (True, False)
@@ -203,6 +204,34 @@ def test_who_may_sign_in_and_return_uris_can_be_changed(store, adas_browser, reg
             assert page.find(id="flair")["value"] == ("Beta" if who == "flair" else "")
 
 
+def test_answers_fill_in_the_rest_and_lead_to_code(store, adas_browser, subtests):
+    """Three of them are enough. Without a server an app is public: it could keep no secret."""
+    site, loopback, scheme = "https://go.example/", "http://127.0.0.1/callback", "org.example.go:/"
+    server, both, local = {"server": "yes"}, [site, CALLBACK], "http://127.0.0.1:8000/"
+    for kind, address, more, expected, code in (
+        ("game", site, {}, (True, site, []), "Copy page code"),
+        ("game", site, server, (False, site, []), "Copy exchange command"),
+        ("elsewhere", site, {}, (True, None, [site]), "Copy code: JavaScript"),
+        ("elsewhere", site, server, (False, None, [site]), "Copy code: Python"),
+        ("elsewhere", local, {}, (True, None, [local]), "Copy code: JavaScript"),
+        ("elsewhere", site, {"redirect_uris": CALLBACK}, (True, None, both), "Copy code: Godot"),
+        ("device", "", {}, (True, None, [loopback]), "Copy code: Godot"),
+        ("device", scheme, server, (True, None, [scheme]), "Copy code: Python"),
+        ("device", "", {"device": "yes"}, (True, None, []), None),
+    ):
+        with subtests.test(kind, address=address, **more):
+            form = {"kind": kind, "name": "Go", "address": f" {address} "}
+            page = adas_browser.post("/developer", data=form | more)
+            [client] = all_clients(store)
+            assert (client.public, client.game_url, client.redirect_uris) == expected
+            shown = parse(adas_browser.get(page.location))
+            pasted = [each["data-copy"] for each in shown.select("pre")]
+            assert code in pasted if code else pasted == []
+            assert ("Copy code: JavaScript" in pasted) == (kind == "elsewhere")
+            assert shown.select_one(".top .button")["href"] == f"{page.location}/try"
+            store.clients.delete(client.id)
+
+
 def test_administrators_app_may_have_a_name_like_the_sites(store, adas_browser, ada, registered):
     named = FORM | {"name": "ldentity Server!"}
     edit(store.users, ada.id, mod_level=ADMINISTRATOR)
@@ -211,7 +240,7 @@ def test_administrators_app_may_have_a_name_like_the_sites(store, adas_browser, 
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
-    public = {"kind": "public", "redirect_uris": "org.example.game:/callback"}
+    public = {"kind": "device", "redirect_uris": "org.example.game:/callback"}
     answer = adas_browser.post("/developer", data=FORM | public | {"require_pkce": "yes"})
     [client] = all_clients(store)
     assert (client.public, client.secret_sha256, client.require_pkce) == (True, "", False)
@@ -225,14 +254,13 @@ def test_public_app_signs_in_on_another_device(store, adas_browser):
     """It needs no address then; the box of a confidential app does nothing."""
     ticked = FORM | {"redirect_uris": "", "device": "yes"}
     refused = adas_browser.post("/developer", data=ticked)
-    assert problems_of(refused) == {"redirect_uris": NOWHERE}
-    nowhere = FORM | {"redirect_uris": "", "kind": "public"}
-    refused = adas_browser.post("/developer", data=nowhere)
-    assert problems_of(refused) == {"redirect_uris": NOWHERE_PUBLIC}
-    path = adas_browser.post("/developer", data=ticked | {"kind": "public"}).location
+    assert problems_of(refused) == {"address": NO_ADDRESS}
+    path = adas_browser.post("/developer", data=ticked | {"kind": "device"}).location
     [client] = all_clients(store)
     assert (client.device, client.redirect_uris) == (True, [])
     assert parse(adas_browser.get(path)).select("[name=device][checked]")
+    refused = adas_browser.post(path, data=FORM | {"redirect_uris": ""})
+    assert problems_of(refused) == {"redirect_uris": NOWHERE_PUBLIC}
     adas_browser.post(path, data=FORM | {"redirect_uris": "org.example.game:/callback"})
     assert store.clients.read(client.id).device is False
 
@@ -292,14 +320,16 @@ def test_app_is_disabled_enabled_and_deleted(store, adas_browser, registered):
 
 
 def test_plain_http_over_a_network_gets_a_warning(adas_browser, subtests):
-    for field, uri, warns in (
-        ("redirect_uris", "http://127.0.0.1.example/", True),
-        ("redirect_uris", "http://[::1]:5000/cb", False),
-        ("game_url", "http://game.example/", True),
+    for kind, uri, warns in (
+        ("elsewhere", "http://127.0.0.1.example/", True),
+        ("elsewhere", "http://[::1]:5000/cb", False),
+        ("game", "http://game.example/", True),
     ):
         with subtests.test(uri):
-            path = adas_browser.post("/developer", data=FORM | {field: uri}).location
-            tester = [f"{path}/try"] if field == "redirect_uris" else []
+            path = adas_browser.post(
+                "/developer", data=FORM | {"kind": kind, "address": uri}
+            ).location
+            tester = [f"{path}/try"] if kind == "elsewhere" else []
             for address in (path, *tester):
                 page = adas_browser.get(address).text
                 assert (f"Warning: {uri} is not encrypted" in page) == warns

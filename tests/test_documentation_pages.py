@@ -246,9 +246,9 @@ def test_markdown_is_imported_by_the_first_page_alone():
 def test_forms_of_developers_lead_to_pages(make_app, store, ada, subtests):
     app = make_app(CLIENT_REGISTRATION="members")
     browser = signed_in(Browser(app, app.response_class))
-    form = {"kind": "public", "name": "Chess", "game_url": "https://chess.example/"}
+    form = {"kind": "game", "name": "Chess", "address": "https://chess.example/"}
     assert browser.post("/developer", data=form).status_code == 303
-    program = {"program": "discourse", "address": "https://forum.example"}
+    program = {"kind": "program", "program": "discourse", "address": "https://forum.example"}
     assert browser.post("/developer", data=program).status_code == 201
     refused = browser.post("/developer", data=form | {"name": ""})
     assert problems_of(refused)

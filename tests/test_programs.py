@@ -243,10 +243,11 @@ def test_page_of_an_app_warns_of_emails_that_are_not_verified(make_app, store, a
         browser.post(f"/developer/{client.id}/delete")
         return found
 
-    app = {"kind": "confidential", "name": "Chess", "redirect_uris": f"{FORUM}/callback"}
-    misago = {"program": "misago", "address": FORUM}
+    app = {"kind": "elsewhere", "server": "yes", "name": "Chess", "address": f"{FORUM}/callback"}
+    grafana = {"kind": "program", "program": "grafana", "address": FORUM}
+    misago = grafana | {"program": "misago"}
     warning = [f"Warning: {UNVERIFIED}"]
-    assert warnings({}, **app) == warnings({}, program="grafana", address=FORUM) == warning
+    assert warnings({}, **app) == warnings({}, **grafana) == warning
     assert warnings({}, **app, no_email="yes") == []
     [why] = warnings({}, **misago)
     assert why.startswith("Warning: Misago recognises people by their email")
@@ -268,7 +269,8 @@ def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ad
     for name, page in find_program_pages().items():
         with subtests.test(name):
             program = read_page(page, FORUM)
-            shown = adas_browser.post("/developer", data={"program": name, "address": f" {FORUM}/"})
+            form = {"kind": "program", "program": name, "address": f" {FORUM}/"}
+            shown = adas_browser.post("/developer", data=form)
             [client] = all_clients(store)
             assert (shown.status_code, shown.location) == (201, f"/developer/{client.id}")
             assert (client.name, client.owner_id) == (program.title, ada.id)
@@ -276,6 +278,9 @@ def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ad
             secret = parse(shown).select_one("[data-copy='Copy client secret']").text
             values = ("http://localhost", client.id)
             names = ("Identity Server", "ada")
+            notes = shown.text.partition("Good to know</h3>")[2].partition("</section>")[0]
+            assert bool(notes) == ("## Good to know" in page) and "##" not in notes
+            assert ("Copy handle" in notes) == bool(re.search("(?i)handle|preferred_", page))
             assert settings_on(shown) == blocks_of(program, *values, secret, *names)
             again = settings_on(adas_browser.get(shown.location))
             assert again == blocks_of(program, *values, None, *names)
@@ -285,15 +290,14 @@ def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ad
 def test_form_limits_members_and_guards_the_name_of_the_site(make_app, store, ada):
     app = make_app(CLIENT_REGISTRATION="members", SITE_NAME="discourse")
     browser = signed_in(Browser(app, app.response_class))
-    form = {"program": "discourse", "address": FORUM}
+    form = {"kind": "program", "program": "discourse", "address": FORUM}
     page = browser.post("/developer", data=form)
     assert list(problems_of(page)) == ["program"]
-    assert parse(page).select("[value=yes][checked]")  # the other form is as it was
     for _ in range(10):
         store.clients.register("Chess", [f"{FORUM}/x"], ada.id)
     page = browser.post("/developer", data=form | {"program": "grafana"})
-    assert (page.status_code, list(problems_of(page))) == (409, ["program-form"])
-    form = {"kind": "public", "name": "Go", "redirect_uris": f"{FORUM}/x"}
+    assert (page.status_code, list(problems_of(page))) == (409, ["form"])
+    form = {"kind": "elsewhere", "name": "Go", "address": f"{FORUM}/x"}
     page = browser.post("/developer", data=form)
     assert (page.status_code, list(problems_of(page))) == (409, ["form"])
 

@@ -8,6 +8,7 @@ from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
 from model.kinds import REPORTS
 from model.records import ADMINISTRATOR, Suspension
+from pages.developer.apps import NO_ADDRESS
 from pages.kit.forms import EMAIL_AS_NAME
 
 URI, TAKEN = "https://space.example/callback", "https://chess.example/"
@@ -27,13 +28,12 @@ WRONG = dict.fromkeys(
 )
 BAD_APP = [
     (400, "name", ("", "x" * 61, "ldentity Server!")),  # the last one looks like the site
-    (400, "redirect_uris", ("", f"{URI}\nftp://space.example/", "https://a..b/")),
+    (400, "redirect_uris", (f"{URI}\nftp://space.example/", "https://a..b/")),
     (400, "post_logout_redirect_uris", (f"{URI}\nhttps://game.example/#left", f"{URI}/*")),
-    (400, "game_url", ("http://localhost/game", "https://space.example:6000/")),
-    (409, "game_url", (TAKEN,)),
     (400, "description", ("two\nlines",)),
     (400, "who flair", ("flair",)),
 ]
+BAD_GAME_URL = [(400, ("http://localhost/game", "https://space.example:6000/")), (409, (TAKEN,))]
 APP = {"name": "<Other>", "redirect_uris": URI, "description": "A & B"}
 FORMS = {  # what is sent besides the field that is refused
     "/sign-up": {"name": "Grace", "email": "grace@example.org", "password": PASSWORD},
@@ -41,8 +41,9 @@ FORMS = {  # what is sent besides the field that is refused
     "/account/email": {"email": "new@example.org", "current_password": PASSWORD},
     "/account/password": {"current_password": PASSWORD, "new_password": ANOTHER},
     "/recover/password": {"link": ""},
-    "/developer": APP | {"kind": "public"},
-    "/developer?program": {"program": "discourse", "address": "https://forum.example"},
+    "/developer": APP | {"kind": "elsewhere"},
+    "/developer?game": APP | {"kind": "game"},
+    "/developer?program": {"kind": "program", "program": "discourse", "address": f"{URI}forum"},
     "/developer/{app}": APP,
     "/developer/{app}/owner": {"seen": ""},
     "/users/{bob}/report": {"reason": "spam", "text": "</textarea><b>"},
@@ -77,6 +78,10 @@ REFUSED = [
     ("/recover/password", 400, "new_password", COMMON),
     ("/welcome/flair", 400, "equippedFlair flair", ("x", "", "First ten", "x" * 10_000, "\0")),
     *((path, *row) for row in BAD_APP for path in ("/developer", "/developer/{app}")),
+    ("/developer/{app}", 400, "redirect_uris", ("",)),
+    *(("/developer/{app}", status, "game_url", urls) for status, urls in BAD_GAME_URL),
+    *(("/developer?game", status, "address", urls) for status, urls in BAD_GAME_URL),
+    ("/developer?game", 400, "address", {"": NO_ADDRESS}),
     ("/developer", 400, "kind", ("", "Public")),
     ("/developer?program", 400, "program", ("discord", "")),
     ("/developer?program", 400, "address", ("", "x")),

@@ -65,7 +65,7 @@ def test_form_says_that_the_change_may_have_been_saved(
     guest = open_browser()
     account = {"name": "Zoe", "email": "zoe@example.org", "password": PASSWORD}
     link = {"link": adas_link.partition("#")[2]}
-    game = {"kind": "confidential", "name": "Game", "redirect_uris": CALLBACK}
+    game = {"kind": "elsewhere", "server": "yes", "name": "Game", "redirect_uris": CALLBACK}
     for browser, path, form, method in (
         (adas_browser, "/account", {"bio": "new"}, "users.edit"),
         (adas_browser, "/account", {"name": "Zoe", "bio": "new"}, "users.rename"),

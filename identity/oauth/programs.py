@@ -27,6 +27,7 @@ LABELS = {"redirect_uris": "Redirect URI", "post_logout_redirect_uris": "After s
 VERIFIED_ONLY = "- Email: verified addresses alone\n"  # on the page of a program keyed on them
 UNVERIFIED = "If this program recognises people by their email, anybody can become anybody there."
 SITE_NAME, HANDLE = "Identity Server", "YOUR_HANDLE"  # placeholders, as on the pages
+OF_HANDLE = re.compile("handle|preferred_username", re.IGNORECASE)
 
 
 def _without(characters: str) -> Callable[[str], str]:
@@ -92,11 +93,16 @@ class Program(NamedTuple):
         self, store: Storage, client: Client, secret: str | None, base_url: str, site_name: str
     ) -> str:
         """Return the settings for a client, with the handle of its owner, if it has one."""
-        handle = None
-        if HANDLE in self.settings and client.owner_id is not None:
-            with contextlib.suppress(StorageError):
-                handle = store.handles.of(store.users.read(client.owner_id))
+        handle = handle_of_owner(store, client, self)
         return self.fill_in(base_url, client.id, secret, site_name, handle)
+
+
+def handle_of_owner(store: Storage, client: Client, program: Program) -> str | None:
+    """Return the handle of a client's owner, if it has one and the program's page tells of it."""
+    if client.owner_id is not None and OF_HANDLE.search(find_program_pages()[program.name]):
+        with contextlib.suppress(StorageError):
+            return store.handles.of(store.users.read(client.owner_id))
+    return None
 
 
 def find_warnings(client: Client, program: Program | None, mail: bool) -> list[str]:

@@ -193,7 +193,8 @@ def show_data() -> tuple:
 def data_page(player: User, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the page of the player's data, with problems of its form, and its headers."""
     shown = {"problems": problems, "notice": forms.pop_notice(), **confirmation_of(player)}
-    page = render_page("account/data.html", player, **shown)
+    handle = get_storage().handles.find_of(player.id)
+    page = render_page("account/data.html", player, handle=handle, **shown)
     return page, security_policy(connects=True) if shown["confirms"] else {}
 
 

@@ -79,6 +79,7 @@ def describe_history(player: User, user: User) -> dict:
     invite = store.invites.find(user.invite) if user.invite and may_administer(player) else None
     return {
         "joined": user.created,
+        "handle": store.handles.find_of(user.id),
         "last_sign_in": last_sign_in(user),
         "invited_by": name_inviter(user.invited_by),
         "invitation": invite.note if invite else "",

@@ -17,6 +17,7 @@ from identity.oauth.programs import (
     Program,
     find_program_pages,
     find_warnings,
+    handle_of_owner,
     program_of,
     read_named_program,
     read_page,
@@ -31,21 +32,25 @@ from model.names import check_client_name
 from model.records import Client, User
 from model.rules import USER_ID, check_description, check_groups
 from pages.community.players import format_hours_ago
-from pages.developer.samples import exchange_command, web_page_of
+from pages.developer.samples import ANY_LOOPBACK, exchange_command, starting_samples
 from pages.kit import forms
 from pages.kit.actors import authority_of
+from pages.kit.documents import DEVELOPERS
 from pages.kit.paging import place_in
 from pages.kit.proof import ask_proof, with_proof
 from pages.kit.rendering import is_open_to_members, may_register, render_page
 from pages.kit.uploads import read_images
 
 CLIENTS_SHOWN = 100  # on one page
-KINDS = {"confidential": False, "public": True}  # values of the field `kind`
+# Values of the field `kind`, beside "program", with the field that the `address` stands for.
+KINDS = {"game": "game_url", "elsewhere": "redirect_uris", "device": "redirect_uris"}
 URIS = ("redirect_uris", "post_logout_redirect_uris")  # fields with a URI on each line
 WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the field `who`
 HARMLESS = {"name", "description"}  # other fields say where codes go, and to whom
+NO_ADDRESS = "Enter the address of your app."
 NOWHERE = "Enter a redirect URI or a game URL."
 NOWHERE_PUBLIC = "Enter a redirect URI or a game URL, or tick Sign in on another device."
+NOTES = '<h2 id="good-to-know">Good to know</h2>'  # on the page of a program, before its last part
 
 developer = Blueprint("developer", __name__)
 
@@ -67,8 +72,10 @@ def show_clients() -> str:
 
 
 def clients_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page of a player's clients; `problems` are of the one form that was sent."""
-    is_program = "program" in request.form
+    """Return the page of a player's clients; `problems` are of the form for another one."""
+    stands_for = KINDS.get(request.form.get("kind", ""), "")
+    if not request.form.get(stands_for):  # what is wrong is the address
+        problems = {"address" if each == stands_for else each: problems[each] for each in problems}
     clients, more = clients_shown(player, place_in(CLIENTS, "after"))
     return render_page(
         "developer/apps.html",
@@ -77,11 +84,9 @@ def clients_page(player: User, problems: dict[str, str]) -> str:
         more=more,
         clients_each=CLIENTS_EACH,
         programs=[(name, read_page(page).title) for name, page in find_program_pages().items()],
-        typed=request.form if problems and not is_program else {"require_pkce": "yes"},
-        chosen=request.form,
+        typed=request.form if problems else {"require_pkce": "yes"},
         openid=is_on(),
         problems=problems,
-        is_program=is_program,
         notice=forms.pop_notice(),
     )
 
@@ -116,17 +121,20 @@ def clients_shown(player: User, after: str | None) -> tuple[list[Client], str | 
 @forms.form_view(lambda: (require_developer(),), clients_page)
 @with_proof
 def register(player: User) -> Response | tuple:
-    """Register a `program` at its `address`, or a client of a `kind` by `read_client_form`."""
-    public = KINDS.get(request.form.get("kind", ""))
-    if "program" in request.form:
-        program = read_named_program(
-            request.form["program"], request.form.get("address", "").strip()
-        )
+    """Register a `program` at its `address`, or a client of another `kind` by `read_client_form`.
+
+    It is confidential with a `server` of its own, "yes" if ticked.
+    """
+    form, kind = request.form, request.form.get("kind")
+    if kind == "program":
+        address = form.get("address", "").strip()
+        program = read_named_program(form.get("program", ""), address)
         forms.refuse_problems(program=check_app_name(player, program.title))
         fields = program.client_fields(mail_is_on())
-    elif public is None:
-        raise forms.FormRefused({"kind": "Choose where your app runs."})
+    elif kind not in KINDS:
+        raise forms.FormRefused({"kind": "Choose what your app is."})
     else:
+        public = kind == "device" or form.get("server") != "yes"
         fields = read_client_form(player, public) | {"public": public}
     by, is_open = authority_of(player), is_open_to_members()
     client, secret = apps.register_client(by, player.id, is_open, **fields)
@@ -152,13 +160,24 @@ def check_app_name(player: User, name: str, kept_name: str | None = None) -> str
     return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
 
 
+def fill_in_address() -> dict[str, str]:
+    """Return the fields of the form for a new client, with its `address` in the one of its kind."""
+    form = request.form.to_dict() | {"game_url": ""}
+    stands_for = KINDS[form["kind"]]
+    filled_in = f"{form.get('address', '')}\n{form.get(stands_for, '')}".strip()
+    if form["kind"] == "device" and form.get("device") != "yes":
+        filled_in = filled_in or ANY_LOOPBACK
+    return form | {stands_for: filled_in}
+
+
 def read_client_form(player: User, public: bool, client: Client | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
     `require_pkce`, `no_email` and `device` are "yes" if ticked; `who` is "flair" or in WHO. The
-    rules for a public client's URIs differ. `client` is None for a new one. Raises FormRefused.
+    rules for a public client's URIs differ. `client` is None for a new one, see `fill_in_address`.
+    Raises FormRefused.
     """
-    form = request.form
+    form = request.form if client else fill_in_address()
     groups = WHO | {"flair": [f"flair:{form.get('flair', '').strip()}"]}
     fields = {
         "name": form.get("name", "").strip(),
@@ -170,14 +189,14 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
         "no_email": form.get("no_email") == "yes",
         "device": form.get("device") == "yes" and public,
     }
-    redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
-    is_somewhere = redirect_uris or game_url or fields["device"]
-    nowhere = None if is_somewhere else NOWHERE_PUBLIC if public else NOWHERE
     problems = problems_of_addresses(fields, public, client)
-    problems["redirect_uris"] = problems.get("redirect_uris") or nowhere
+    if client is None and not fields[KINDS[form["kind"]]] and not fields["device"]:
+        problems["address"] = NO_ADDRESS
+    elif not (fields["redirect_uris"] or fields["game_url"] or fields["device"]):
+        problems["redirect_uris"] = NOWHERE_PUBLIC if public else NOWHERE
     forms.refuse_problems(
-        **problems,
         name=check_app_name(player, fields["name"], client and client.name),
+        **problems,
         description=check_description(fields["description"]),
         flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
     )
@@ -242,9 +261,11 @@ def client_page(
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,
         exchange=exchange_command(client),
-        web_page=web_page_of(client, None, "userinfo").code,
+        samples=starting_samples(client),
         program=program,
         settings=program and settings_of(program, client, secret),
+        notes=program and DEVELOPERS.read(program.name, base_url())["body"].partition(NOTES)[2],
+        handle=program and handle_of_owner(get_storage(), client, program),
         problems=problems,
         notice=forms.pop_notice(),
     )

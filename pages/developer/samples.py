@@ -83,6 +83,14 @@ def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sam
     return samples
 
 
+def starting_samples(client: Client) -> list[Sample]:
+    """Return what the developer of a new app pastes: for a game shown here only a public one's."""
+    uri = None if client.game_url else next(iter(client.redirect_uris), None)
+    samples = samples_of(client, uri, "userinfo") if uri or client.game_url else []
+    is_program = client.public and uri and (uri == ANY_LOOPBACK or not has_origin(uri))
+    return samples[1:] if is_program else samples  # a program on a device has no web page
+
+
 def web_page_of(client: Client, redirect_uri: str | None, scope: str) -> Sample:
     """Return a public client's page: for its redirect URI, or without one for a game shown here."""
     if redirect_uri and not has_origin(redirect_uri):

@@ -129,11 +129,11 @@ OF_ADMINISTRATORS = (
 OF_GAMES = ("", "games/{hidden}", "games/{app}")
 OF_PLAYERS = ("play/{app}", "play/{app}/signed-in")
 PROBLEM = True
-SERVER = "On a server of its own"  # the start of the label of a radio button
+GAME = "A game on this site"  # the start of the label of a radio button
 SIGN_UP = {"Name": "W" * 100, EMAIL: "w" * 100, "Password": "W" * 100}
 APP = {
-    **{SERVER: "", "Name": "W" * 60, "Description": "W" * 200},
-    **{"Redirect URIs": f"{LONG_URL}\nhttp://127.0.0.1/", "Game URL": f"{LONG_URL}/own"},
+    **{GAME: "", "Name": "W" * 60, "Description": "W" * 200},
+    **{"Redirect URIs": f"{LONG_URL}\nhttp://127.0.0.1/", "Address": f"{LONG_URL}/own"},
 }
 CONFIRMED = {"Current password": PASSWORD}
 # The player or None, the address, and the way to the page: what is typed, the button that is
@@ -160,7 +160,7 @@ PAGES = (
     ("lovelace", "players", {"Name": "nobody"}, "Search"),
     *(("hopper", each) for each in OF_ADMINISTRATORS),
     ("hopper", "users/2", {"New flair": "W" * 200}, "Grant flair", PROBLEM),
-    ("hopper", "developer", APP | {"Game URL": "{site}/game"}, "Register app", PROBLEM),
+    ("hopper", "developer", APP | {"Address": "{site}/game"}, "Register app", PROBLEM),
     ("hopper", "developer", APP, "Register app"),
     ("hopper", "games/{app}", {}, "Unlist"),
 )
@@ -183,8 +183,8 @@ def visit(pages, page: Page, server: RunningServer, names: dict[str, str], subte
             open_details(page)
             for label, text in typed.items():
                 field = page.locator("form", has=page.get_by_role("button", name=button))
-                field = field.get_by_label(label, exact=label != SERVER)
-                if label == SERVER:
+                field = field.get_by_label(label, exact=label != GAME)
+                if label == GAME:
                     field.check()
                 else:
                     field.fill(text.format_map(names))

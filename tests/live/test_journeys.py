@@ -132,9 +132,9 @@ def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, bro
 
     # A game that waits to be listed.
     friend.goto(f"{new_server.address}/developer")
-    friend.get_by_label("In the browser").check()
+    friend.get_by_label("A game on this site").check()
     friend.get_by_label("Name").first.fill("Kart Club")
-    friend.get_by_label("Game URL").fill("https://kart.example/")
+    friend.get_by_label("Address", exact=True).fill("https://kart.example/")
     friend.get_by_role("button", name="Register app").click()
     expect_notice(friend, "App registered.")
     boss.get_by_role("link", name=re.compile("^Admin")).click()

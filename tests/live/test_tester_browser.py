@@ -17,7 +17,7 @@ from model.records import ADMINISTRATOR
 from .form_browser import FormBrowser
 from .page_checks import check_page
 from .running import RunningServer
-from .test_browser import decide, set_session_cookie, wait_a_second
+from .test_browser import Game, decide, set_session_cookie, wait_a_second
 
 pytestmark = pytest.mark.live
 CALLBACK = "https://client.example/callback"  # never requested, only parsed
@@ -144,26 +144,55 @@ def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, b
 
 
 @pytest.mark.browser
+def test_game_is_registered_and_signs_in_with_the_code_that_is_shown(
+    server: RunningServer, ada: dict, game: Game, page: Page
+):
+    page.goto(f"{server.address}/developer")
+    page.get_by_label("A game on this site").check()
+    check_page(page)
+    page.get_by_label("Name", exact=True).fill("Kart Club")
+    page.get_by_label("Address", exact=True).fill(f"{game.origin('localhost')}/")
+    page.get_by_role("button", name="Register app").click()
+    game.pages["/"] = page.locator("[data-copy='Copy page code']").text_content()
+    page.get_by_role("link", name="Test your app").click()
+    page.get_by_role("button", name="Start").click()
+    decide(page, "Allow")
+    page.get_by_role("button", name="Exchange the code").click()
+    check_result(page)
+    page.get_by_role("link", name="Kart Club").click()
+    page.get_by_role("link", name="Play", exact=True).click()
+    frame = page.frame_locator("#game")
+    frame.get_by_role("button", name="Sign in").click()
+    wait_a_second(page)
+    page.get_by_role("button", name="Allow").click()
+    expect(frame.locator("#player")).to_have_text("Hello, ada!")
+
+
+@pytest.mark.browser
 def test_program_is_set_up_by_its_address(server: RunningServer, page: Page):
     page.goto(f"{server.address}/developer")
     address, flair = (page.get_by_label(each, exact=True) for each in ("Address", "Flair"))
+    page.get_by_label("A forum, wiki or chat").check()
+    expect(page.get_by_label("Name", exact=True)).to_be_hidden()
     page.get_by_label("Program", exact=True).select_option(label="Traefik")
     address.fill("app.example")
-    page.get_by_role("button", name="Set up").click()
+    page.get_by_role("button", name="Register app").click()
     expect(page.get_by_text("Start with https://")).to_be_focused()
     check_page(page, has_problem=True)
     address.fill(f"https://{'w' * 60}.example/{'w' * 100}/")
-    page.get_by_role("button", name="Set up").click()
+    page.get_by_role("button", name="Register app").click()
     expect(page.locator(".done")).to_be_focused()
     expect(page.get_by_role("button", name="Copy settings 2")).to_be_visible()
     expect(flair).to_be_hidden()
     check_page(page)
     page.reload()
     expect(page.get_by_text("Put the client secret in place of CLIENT_SECRET.")).to_be_visible()
+    page.get_by_text("More", exact=True).click()
     page.get_by_label("Players with a flair").check()
     flair.fill("W" * 30)
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_text("App saved.")).to_be_focused()
+    page.get_by_text("More", exact=True).click()
     expect(flair).to_have_value("W" * 30)
     check_page(page)
 

@@ -5,6 +5,8 @@ Times are integer milliseconds since 1970 UTC.
 
 from dataclasses import dataclass, field
 
+from model.records import added
+
 
 @dataclass(slots=True)
 class Invite:
@@ -49,6 +51,7 @@ class Look:
     contact: str | None = None
     accent: str = ""  # "#7a3fb0"
     logo: int | None = None  # the id of a Logo
+    name: str = added("")
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from identity.access.passwords import hash_password
 from identity.access.sessions import require_player
 from identity.access.signing_in import start_session
 from identity.acts import accounts
-from identity.http.context import get_storage, mail_is_on
+from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.site.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
@@ -111,7 +111,7 @@ def change_password(player: User) -> Response:
 def read_new_password(user: User) -> str:
     """Return the `new_password` in the normal form that is hashed. Raises FormRefused."""
     password = request.form.get("new_password", "")
-    words = site_words(current_app.config)
+    words = site_words(site_name(), base_url())
     problem = check_password(password, user.name, user.email, *words)
     forms.refuse_problems(new_password=problem)
     return normal_password(password)

@@ -42,7 +42,7 @@ SETTINGS = {
     ),
     "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures; not used with a database"),
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
-    "SITE_NAME": Setting("Identity Server", "what this site is called, until /admin/look says it"),
+    "SITE_NAME": Setting("Identity Server", "what the pages call this site"),
     "ABOUT_URL": Setting("", "page about privacy and contact, linked in every footer"),
     "WELCOME": Setting(
         "One account for all our games. It keeps your name, picture and play time.",

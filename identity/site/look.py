@@ -60,6 +60,7 @@ def read_themes() -> list[Theme]:
     return [dict(COLOUR.findall(block)) for block in ROOT.findall(sheet)]
 
 
+@functools.lru_cache(maxsize=16)
 def colours_of(accent: str) -> list[Theme]:
     """Return the colours of both themes with an accent; without one, "", the site's own."""
     return [tint(theme, accent) if accent else theme for theme in read_themes()]

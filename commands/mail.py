@@ -35,7 +35,7 @@ def mail_test(address: str) -> None:
     from identity.messages.outbox import NotSent
 
     try:
-        send_test(config, address, log=echo)
+        send_test(open_installation(), config, address, log=echo)
     except NotSent as error:
         raise click.ClickException(str(error)) from error
     echo(f"The server accepted the letter to {address}. Look in the spam folder, too.")

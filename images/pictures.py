@@ -10,6 +10,7 @@ to its decoder, the worker goes on. This module is that process' program.
 import base64
 import colorsys
 import contextlib
+import functools
 import io
 import json
 import logging
@@ -290,6 +291,15 @@ def encode_webp(
         image.resize(size, resampling).save(output, "WEBP", icc_profile=None, **options)
         encoded[name] = output.getvalue()
     return encoded
+
+
+@functools.lru_cache(maxsize=4)
+def encode_png(image: bytes, side: int) -> bytes:
+    """Return a picture of ours as a square PNG file on white, which shows it on any ground."""
+    output, white = io.BytesIO(), Image.new("RGBA", (side, side), "white")
+    logo = Image.open(io.BytesIO(image), formats=("WEBP",)).convert("RGBA").resize(white.size)
+    Image.alpha_composite(white, logo).convert("RGB").quantize().save(output, "PNG")
+    return output.getvalue()
 
 
 # -- the picture of a new account ----------------------------------------------------------------

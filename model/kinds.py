@@ -327,7 +327,7 @@ LOOKS = Kind(
     Look,
     rules.WORD,
     NotFound,
-    must_hold=lambda look: {"accent": rules.check_accent},
+    must_hold=lambda look: {"accent": rules.check_accent, "name": rules.check_site_name},
     cached=True,
     counts=False,
 )

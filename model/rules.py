@@ -56,6 +56,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 INVITE_ID = re.compile(rf"{TIME_ID.pattern}|{SHA256.pattern}")
 WORD = re.compile(r"[a-z]{1,30}")  # the id of a record of which there is one
 NOTE_LENGTH = 300  # characters
+SITE_NAME_LENGTH = 60  # characters
 PASSKEY_NAME_LENGTH = 60  # characters
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
@@ -330,6 +331,11 @@ def check_note(text: str) -> str | None:
 def check_passkey_name(name: str) -> str | None:
     """Check the name that a player gives to a passkey."""
     return check_line(name, PASSKEY_NAME_LENGTH)
+
+
+def check_site_name(name: str) -> str | None:
+    """Check what the site is called, "" for what its setting says."""
+    return check_line(name, SITE_NAME_LENGTH, least=0)
 
 
 def check_accent(colour: str) -> str | None:

@@ -53,6 +53,7 @@ class Look:
     contact: str | None = None
     accent: str = ""  # "#7a3fb0"
     logo: int | None = None  # the id of a Logo
+    name: str = added("")
 
 
 @dataclass(slots=True)

@@ -1,15 +1,21 @@
 """Letters: the dialogue with a mail server, and what the outbox does after each of its replies."""
 
+import base64
 import contextlib
 import functools
+import io
+import re
 import socket
 import ssl
 import subprocess
 import threading
 import time
 import tracemalloc
+from email import message_from_bytes
 from email.header import decode_header, make_header
+from email.policy import SMTP
 from email.utils import getaddresses
+from pathlib import Path
 
 import pytest
 from aiosmtpd.smtp import AuthResult
@@ -25,18 +31,23 @@ from mail_server import (
     silent_address,
     text_of_letter,
 )
+from markupsafe import escape
+from PIL import Image
 
 from identity.access.mail_channel import UNCONFIRMED_AN_HOUR, Mail, count_unconfirmed_letter
-from identity.messages import smtp
+from identity.messages import mail, smtp
 from identity.messages.letter import Letter
-from identity.messages.mail import compose, new_mailer, send_test
+from identity.messages.mail import new_mailer, send_test
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused, Sender, new_message
 from identity.senders import Senders
 from identity.site.clock import check_clock
+from identity.site.look import colours_of
 from identity.site.settings import SettingError, parse_smtp_url, read_settings
 from model.errors import StorageFailed
-from model.kinds import OUTBOX, given_up_of, waiting_queues
+from model.kinds import LOGOS, LOOKS, OUTBOX, given_up_of, waiting_queues
 from model.records import User, now_ms
+from model.site_records import Logo, Look
+from pages.kit.files import STATIC
 
 CONFIG = {"SITE_NAME": "Zoë's Games", "MAIL_FROM": "players@games.example"}
 CONFIG["BASE_URL"] = "https://id.example.org"
@@ -47,6 +58,16 @@ BROKEN += [
 ]
 BROKEN += ["a@bücher\u3002example", "\uff41da@example.org"]
 CREDENTIALS = "us%40er:pass%3Aword%2F%25"
+
+
+class NoStorage:
+    """A storage of which nothing can be read: a letter then looks as the settings say."""
+
+    def records(self, kind: object) -> None:
+        raise StorageFailed("away")
+
+
+compose = functools.partial(mail.compose, NoStorage())
 
 
 def config_of(url: str) -> dict:
@@ -103,11 +124,41 @@ def test_letter_is_plain_and_html_with_nothing_encoded(storage, sender, mail_ser
     html = letter.get_body(("html",)).get_content()
     assert LETTER.link in text_of_letter(letter).splitlines()
     assert f'href="{LETTER.link}"' in html and "&lt;b&gt;" in html
-    assert {each["Content-Transfer-Encoding"] for each in letter.iter_parts()} == {"8bit"}
-    assert "src=" not in html and "prefers-color-scheme: dark" in html
+    texts = [each for each in letter.walk() if each.get_content_maintype() == "text"]
+    assert {each["Content-Transfer-Encoding"] for each in texts} == {"8bit"} and len(texts) == 2
+    assert text_of_letter(letter).startswith("Hello,\n") and "<p>Hello,</p>" in html
     assert waiting(storage) == []
     assert smtp.own_name("http://127.0.0.1:8000") == "[127.0.0.1]"
     assert smtp.own_name("http://[::1]:8000") == "[IPv6:::1]"
+
+
+def test_letter_looks_like_the_site_and_loads_nothing(storage, subtests):
+    """The logo is a part of the letter: the door, also for one that is damaged, or the site's."""
+    output, door = io.BytesIO(), Path(STATIC, "touch-icon.png").read_bytes()
+    Image.new("RGBA", (256, 256), (255, 0, 0, 255)).save(output, "WEBP", lossless=True)
+    logos = storage.records(LOGOS)
+    logos.add(Logo(1, base64.b64encode(b"damaged").decode()))
+    logos.add(Logo(2, base64.b64encode(output.getvalue()).decode()))
+    looks = [Look("site", 1), Look("site", 1, accent="#7a3fb0", logo=1, name="Chess & <Friends>")]
+    for look in (*looks, Look("site", 1, logo=2)):
+        with subtests.test(logo=look.logo):
+            storage.records(LOOKS).put(look)
+            letter = LETTER._replace(name="Noor")
+            composed = mail.compose(storage, CONFIG, "ada@example.org", letter)
+            message = message_from_bytes(composed.encode(), policy=SMTP)
+            html = message.get_body(("html",)).get_content()
+            [image] = [each for each in message.walk() if each.get_content_type() == "image/png"]
+            assert re.findall(r'src="(.*?)"', html) == ["cid:" + image["Content-ID"].strip("<>")]
+            assert "url(" not in html and "@import" not in html and "<link" not in html
+            content = image.get_content()
+            assert (content == door) == (look.logo != 2) and len(content) < 1000
+            for theme in colours_of(look.accent):
+                used = ("sky", "card", "ink", "frame", "leaf", "on-leaf", "soft")
+                assert all(theme[each] in html for each in used)
+            name = look.name or CONFIG["SITE_NAME"]
+            assert message["From"].addresses[0].display_name == name
+            assert f"<strong>{escape(name)}</strong>" in html and "<p>Hello Noor,</p>" in html
+            assert text_of_letter(message).startswith("Hello Noor,\n\nSome <b>text</b>.")
 
 
 def test_header_cannot_be_injected():
@@ -433,7 +484,7 @@ def test_next_address_of_a_silent_host_gets_its_share_of_the_time(mail_server, m
         found = [(socket.AF_INET, 1, 6, "", (each, port)) for each in (silent, "127.0.0.1")]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         config = config_of(f"smtp+cleartext://mail.example:{port}")
-        send_test(config, "ada@example.org", timeout=2)
+        send_test(NoStorage(), config, "ada@example.org", timeout=2)
     assert mail_server.recipients == ["ada@example.org"]
 
 

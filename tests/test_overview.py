@@ -208,7 +208,7 @@ def steps(browser) -> dict[str, str | None]:
 
 def test_first_steps_are_ticked_by_what_is_so_and_go_when_all_are_done(app, store, boss, enter):
     expected = {
-        "Name your site": "/admin/docs/settings",
+        "Name your site": "/admin/look",
         "Let friends reach it": "/admin/docs/administrator",
         "Set up email": "/admin/docs/mail",
         "Back up every night": "/admin/docs/backups",

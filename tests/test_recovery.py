@@ -69,6 +69,7 @@ def request_letter(browser, deliver):
         deliver()  # letters about what came before
         assert by.post("/recover", data={"email": email}).status_code == 303
         [text] = deliver()
+        assert text.startswith("Hello ") and not text.startswith("Hello,")  # the address is known
         return link_in(text), code_in(text)
 
     return request_letter
@@ -682,24 +683,29 @@ def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, mon
 
     password, words = {"password": PASSWORD}, "was deleted on"
     for by, delete, expected in (
-        ("player", lambda: browser.post("/account/delete", data=password), f"Your account {words}"),
+        (
+            "player",
+            lambda: browser.post("/account/delete", data=password),
+            f"Ada Your account {words}",
+        ),
         ("administrator", lambda: boss.post(f"/users/{bob.id}/delete", data=password), None),
         (
             "command",
             lambda: run_command("user", "delete", "Cy", "--yes"),
-            "An administrator deleted",
+            "Cy An administrator deleted",
         ),
     ):
         with subtests.test(by):
             delete()
             texts = deliver()
-            assert [text.startswith(expected or "") for text in texts] == [True] * bool(expected)
+            begun = [text.replace(",\n\n", " ").startswith(f"Hello {expected}") for text in texts]
+            assert begun == [True] * bool(expected)
     assert [store.users.find_by_login(each) for each in ("Ada", "Bob", "Cy")] == [None] * 3
     dan = store.users.register("Dan", "dan@example.org", "")
     store.users.change_email(dan.id, dan.email, verified=True)
     assert boss.post(f"/users/{dan.id}/delete").status_code == 303
     [text] = deliver()
-    assert text.startswith("An administrator deleted your account on")
+    assert "\n\nAn administrator deleted your account on" in text
     assert "127.0.0.1" not in text and "/recover" not in text
 
 

@@ -48,7 +48,7 @@ FORMS = {  # what is sent besides the field that is refused
     "/developer/{app}/owner": {"seen": ""},
     "/users/{bob}/report": {"reason": "spam", "text": "</textarea><b>"},
     "/users/{bob}/suspend": {"reason": "Insults", "length": "1 week"},
-    "/admin/look": {"welcome": "Kept.", "contact": "", "accent": ""},
+    "/admin/look": {"name": "Kept", "welcome": "Kept.", "contact": "", "accent": ""},
     "/admin/chat": {"url": "https://8.8.8.8/", "format": "json", "events": ["player"]},
     "/admin/invitations": {"uses": "1", "days": "7", "note": "For Zoë"},
 }
@@ -100,6 +100,7 @@ REFUSED = [
     ("/admin/look", 400, "accent", ("purple", "#12345")),
     ("/admin/look", 400, "contact", ("javascript:x", "ftp://x", "a b", "x@y?cc=z", 'https://x/"')),
     ("/admin/look", 400, "welcome", ("x" * 501, "a\x00b", "\u202e")),
+    ("/admin/look", 400, "name", ("x" * 61, "a\nb", "a\u202eb")),
     ("/admin/chat", 400, "url", ("x",)),
     ("/admin/chat", 400, "format", ("xml",)),
     ("/admin/chat", 400, "events", ([], ["all"])),

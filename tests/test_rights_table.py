@@ -15,8 +15,8 @@ from identity.acts import invitations as invitation_acts
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.acts.invitations import EndedBefore
-from identity.acts.look import read_look
 from identity.acts.reports import AnsweredBefore
+from identity.site.look import read_look
 from model.errors import ChangedBefore
 from model.kinds import NOTES, REPORTS, WEBHOOKS
 from model.records import MODERATOR, Suspension, now_ms

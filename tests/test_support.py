@@ -10,6 +10,7 @@ from shared_apps import SharedApps
 
 from model.errors import StorageFailed
 from model.records import PICTURE_SIZES, PLAYER, AuthorizationCode
+from model.rules import REPORT_REASONS
 from storage import Storage
 
 
@@ -38,7 +39,7 @@ def test_released_app_is_reused_in_its_initial_state(pool, acquire):
     store.users.register("Ada", "ada@example.org", "", PLAYER)
     app.config.update(SIGN_UP="open", BASE_URL="http://other.example", ADDED="by a test")
     app.extensions["another"] = object()
-    app.jinja_env.globals.update(site_name="Changed", added="by a test")
+    app.jinja_env.globals.update(report_reasons="Changed", added="by a test")
     app.wsgi_app = lambda environ, start_response: []
     pool.release(pooled)
 
@@ -47,7 +48,7 @@ def test_released_app_is_reused_in_its_initial_state(pool, acquire):
     assert reused.extensions["storage"].users.ids() == []
     assert reused.config["DATA_DIR"] != data_dir
     assert (reused.config["SIGN_UP"], reused.config["BASE_URL"]) == ("invite", "http://localhost")
-    assert reused.jinja_env.globals["site_name"] == "Identity Server"
+    assert reused.jinja_env.globals["report_reasons"] == REPORT_REASONS
     assert reused.wsgi_app == wsgi_app
     for names in (reused.config, reused.extensions, reused.jinja_env.globals):
         assert names.keys().isdisjoint({"ADDED", "another", "added"})

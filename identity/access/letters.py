@@ -1,6 +1,7 @@
 """The letters that players get, and when; `mail_channel` sends them.
 
-A letter names nobody: whoever signs up with the address of another person chooses the name.
+Only a letter to a confirmed address names the player: whoever signs up with the address of another
+person chooses the name.
 """
 
 import logging
@@ -13,12 +14,13 @@ from werkzeug.wrappers import Response
 from identity.access.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_way_back
 from identity.acts.actors import HALF_AN_HOUR, Authority
 from identity.acts.emails import CHOICES, muted_by
-from identity.http.context import base_url, get_storage, mail_is_on
+from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.http.limits import AttemptLimit, client_address, count_attempts, limits_of_address
 from identity.http.signing import serializer
 from identity.messages.letter import Letter
 from identity.messages.outbox import KEPT_DAYS, MAIL, new_message, post
 from identity.site.formatting import DATE_AND_TIME, DAY, format_time
+from identity.site.look import read_look, site_name_of
 from model.addresses import check_email, login_key
 from model.errors import StorageError, TooManyAttempts
 from model.kind import DAY_MS
@@ -121,12 +123,12 @@ def tell_old_address(user: User) -> None:
     text = issue_way_back(get_storage(), user.id, user.email)
     letter = Letter(
         "Your email was changed",
-        [f"Your account at {current_app.config['SITE_NAME']} does not have this address any more."],
+        [f"Your account at {site_name()} does not have this address any more."],
         f"{base_url()}/recover#{text}",
         "Take your account back",
         end=(f"Was that you? Then ignore this email. The link works for {EMAIL_KEPT_DAYS} days.",),
     )
-    _post("email", user.email, letter, good_for=EMAIL_KEPT_DAYS * DAY_MS)
+    _post("email", user, letter, good_for=EMAIL_KEPT_DAYS * DAY_MS)
 
 
 def notify(user: User, kind: str) -> None:
@@ -142,7 +144,7 @@ def notify(user: User, kind: str) -> None:
         get_storage().attempts.count("notices", about, NOTICES_AN_HOUR, HALF_AN_HOUR)
     except (TooManyAttempts, StorageError) as error:
         return LOG.warning("a letter is dropped: %s", error)
-    site, (subject, sentence) = current_app.config["SITE_NAME"], NOTICES[kind]
+    site, (subject, sentence) = site_name(), NOTICES[kind]
     when = format_time(now_ms(), DATE_AND_TIME)
     where = f"On {when}, from {client_address(request.remote_addr)}."
     advice = "Was that not you? Set a new password: that signs everybody out."
@@ -159,7 +161,7 @@ def notify(user: User, kind: str) -> None:
         words,
         end=("Was that you? Then there is nothing to do.",),
     )
-    _post(kind, user.email, letter)
+    _post(kind, user, letter)
 
 
 def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, text: str) -> None:
@@ -178,9 +180,9 @@ def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, te
     end = "Was that a mistake? Write to the people who run the site."
     if kind in CHOICES:
         end = "You can turn off emails like this one on your account page, under Security."
-    subject = f"{WRITTEN[kind]} ({config['SITE_NAME']})"
+    subject = f"{WRITTEN[kind]} ({site_name_of(read_look(by.store), config)})"
     letter = Letter(subject, [text], config["BASE_URL"], "Open the site", end=(end,))
-    post_letter(by.store, config, kind, user.email, letter)
+    post_letter(by.store, config, kind, user, letter)
 
 
 def mail_administrators(kind: str, but: int) -> None:
@@ -191,19 +193,20 @@ def mail_administrators(kind: str, but: int) -> None:
                 notify(each, kind)
 
 
-def _post(kind: str, to: str, letter: Letter, good_for: int = 0) -> None:
-    post_letter(get_storage(), current_app.config, kind, to, letter, good_for)
+def _post(kind: str, user: User, letter: Letter, good_for: int = 0) -> None:
+    post_letter(get_storage(), current_app.config, kind, user, letter, good_for)
 
 
 def post_letter(
-    store: Storage, config: Mapping[str, str], kind: str, to: str, letter: Letter, good_for: int = 0
+    store: Storage, config: Mapping[str, str], kind: str, user: User, letter: Letter, good_for: int
 ) -> None:
-    """Put a letter into the outbox for `good_for` milliseconds (0: no end); only log a failure."""
+    """Put a letter to a confirmed address into the outbox for milliseconds; only log a failure."""
     from identity.messages.mail import compose  # not without mail
 
     good_until = now_ms() + good_for if good_for else 0
     try:
-        message = new_message(MAIL, kind, compose(config, to, letter), to=to, good_until=good_until)
+        body = compose(store, config, user.email, letter._replace(name=user.name))
+        message = new_message(MAIL, kind, body, to=user.email, good_until=good_until)
         post(store, message, MOST_LETTERS_WAITING)
     except (StorageError, ValueError) as error:
         LOG.error("a letter is dropped: %s", error)

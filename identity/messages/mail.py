@@ -12,8 +12,10 @@ from jinja2 import Environment, FileSystemLoader, Template
 from identity.messages.letter import Letter
 from identity.messages.outbox import Refused
 from identity.messages.smtp import Mailer, check_head
+from identity.site.look import colours_of, logo_png, read_look, site_name_of
 from identity.site.settings import RESOURCES, parse_smtp_url
 from model.addresses import ascii_email
+from storage import Storage
 
 
 @functools.cache
@@ -23,31 +25,38 @@ def read_template() -> Template:
     return Environment(loader=loader, autoescape=True).get_template("messages/letter.html")
 
 
-def compose(config: Mapping[str, str], to: str, letter: Letter) -> str:
-    """Return a letter with its headers: plain text, and the same as HTML.
+def compose(store: Storage, config: Mapping[str, str], to: str, letter: Letter) -> str:
+    """Return a letter with its headers: plain text, and the same as HTML with the logo inside.
 
-    `config` has the settings. Nothing in the text is encoded: links stay as they are (RFC 6152).
+    `config` has the settings. No text is encoded: links stay as they are (RFC 6152). The logo is a
+    part of the letter (RFC 2392): mail programs load nothing from elsewhere, and many no data: URL.
     Raises ValueError for an address or a header that no letter can have.
     """
     address, sender = ascii_email(to), config["MAIL_FROM"]
     if address is None:
         raise ValueError(f"No letter can be sent to {to!r}.")
+    look, domain = read_look(store), sender.rpartition("@")[2]
+    site_name, (light, dark) = site_name_of(look, config), colours_of(look.accent)
     # Not by EmailMessage: it parses a header and writes it anew, and until 2024 Python made lines
     # of the encoded words in it, and several addresses of a name with a comma.
     head = {
         "Subject": header_text(letter.subject),
-        "From": f"{header_text(config['SITE_NAME'], is_name=True)} <{sender}>",
+        "From": f"{header_text(site_name, is_name=True)} <{sender}>",
         "To": address,
         "Date": format_datetime(localtime()),
-        "Message-ID": make_msgid(domain=sender.rpartition("@")[2]),
+        "Message-ID": make_msgid(domain=domain),
         "Auto-Submitted": "auto-generated",  # RFC 3834 5
     }
     message = EmailMessage(policy=SMTP.clone(cte_type="8bit"))
     on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
-    parts = [*letter.text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
+    hello = f"Hello {letter.name}," if letter.name else "Hello,"
+    parts = [hello, *letter.text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
     message.set_content("\n\n".join(filter(None, parts)) + "\n", cte="8bit")
-    html = read_template().render(letter=letter, on_another=on_another)
+    shown = {"site_name": site_name, "light": light, "dark": dark, "logo": f"cid:logo@{domain}"}
+    html = read_template().render(letter=letter, hello=hello, on_another=on_another, **shown)
     message.add_alternative(html, subtype="html", cte="8bit")
+    logo = logo_png(store, look, side=64)
+    message.get_payload()[1].add_related(logo, "image", "png", cid=f"<logo@{domain}>")
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     content = lines.encode() + message.as_bytes()
     if problem := check_head(content, address):
@@ -78,15 +87,16 @@ def new_mailer(
     return Mailer(server, config["MAIL_FROM"], config["BASE_URL"], log, timeout)
 
 
-def send_test(config: Mapping[str, str], to: str, **options) -> None:
+def send_test(store: Storage, config: Mapping[str, str], to: str, **options) -> None:
     """Give a test letter to the server at once. Raises NotSent.
 
     `options` are those of `new_mailer`.
     """
-    site, url = config["SITE_NAME"], config["BASE_URL"]
+    site = site_name_of(read_look(store), config)
     text = [f"This is a test of {site}. Emails to players will arrive like this one."]
+    letter = Letter(f"A test of {site}", text, config["BASE_URL"], "Open the site")
     try:
-        content = compose(config, to, Letter(f"A test of {site}", text, url, "Open the site"))
+        content = compose(store, config, to, letter)
     except ValueError as error:
         raise Refused(str(error)) from error
     mailer = new_mailer(config, **options)

@@ -128,7 +128,7 @@ def in_ascii(letter: bytes) -> bytes:
     if letter.isascii():
         return letter
     message = message_from_bytes(letter, policy=SMTP.clone(refold_source="none"))
-    for part in message.iter_parts():
+    for part in (each for each in message.walk() if each.get_content_maintype() == "text"):
         subtype = part.get_content_subtype()
         part.set_content(part.get_content(), subtype=subtype, cte="quoted-printable")
     return message.as_bytes()

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from model.addresses import check_email
-from model.rules import check_game_url, is_on_the_web, origin_of
+from model.rules import SITE_NAME_LENGTH, check_game_url, is_on_the_web, origin_of
 from model.texts import find_unprintable, show_character
 from storage import check_url
 
@@ -164,7 +163,7 @@ def _require_plain_texts(config: dict) -> None:
     for each, text in (("SITE_NAME", name), ("WELCOME", welcome)):
         if refused := find_unprintable(text):
             raise SettingError(each, f"is {text!r}, and {show_character(refused)} can't be shown")
-    if not 1 <= len(name.strip()) <= 60:
+    if not 1 <= len(name.strip()) <= SITE_NAME_LENGTH:
         raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
@@ -292,9 +291,9 @@ def host_of(origin: str) -> str:
     return re.sub(r":[0-9]+$", "", origin.partition("://")[2])
 
 
-def site_words(values: Mapping[str, str]) -> tuple[str, str]:
+def site_words(site_name: str, base_url: str) -> tuple[str, str]:
     """Return the site's name and host, which attackers try as passwords."""
-    return values["SITE_NAME"], host_of(values["BASE_URL"])
+    return site_name, host_of(base_url)
 
 
 def _port_of(origin: str) -> str:

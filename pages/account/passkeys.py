@@ -6,7 +6,7 @@ rest. Where passkeys are not offered, the addresses answer 404.
 
 import contextlib
 
-from flask import Blueprint, abort, current_app, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 from identity.access.letters import notify
@@ -21,7 +21,7 @@ from identity.access.signing_in import describe_browser
 from identity.acts import passkeys as passkey_acts
 from identity.acts import recovery_codes
 from identity.acts.passkeys import passkeys_of
-from identity.http.context import base_url, get_storage
+from identity.http.context import base_url, get_storage, site_name
 from identity.http.responses import NO_STORE
 from model.errors import NotFound
 from model.records import User
@@ -58,7 +58,7 @@ def offer_creation(player: User) -> tuple[dict, dict]:
     rp_id = own_rp_id()
     existing = passkeys_of(get_storage(), player.id, rp_id)
     handle = existing[0].handle if existing else new_bytes()
-    rp = {"id": rp_id, "name": current_app.config["SITE_NAME"]}
+    rp = {"id": rp_id, "name": site_name()}
     challenge = issue_challenge("add", handle)
     return creation_options(player, handle, existing, challenge, rp), NO_STORE
 

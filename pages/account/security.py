@@ -12,7 +12,7 @@ from identity.access.sessions import next_address, require_player
 from identity.access.signing_in import start_session
 from identity.acts import accounts, notes
 from identity.acts.emails import muted_by
-from identity.http.context import get_storage, mail_is_on
+from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.http.stamps import check_stamp
@@ -118,7 +118,7 @@ def change_password(player: User) -> Response:
 def read_new_password(user: User) -> str:
     """Return the `new_password` in the normal form that is hashed. Raises FormRefused."""
     password = request.form.get("new_password", "")
-    words = site_words(current_app.config)
+    words = site_words(site_name(), base_url())
     problem = check_password(password, user.name, user.email, *words)
     forms.refuse_problems(new_password=problem)
     return normal_password(password)

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from identity.acts import chat as chat_acts
 from identity.acts.chat import find_webhook, given_up
-from identity.http.context import get_storage
+from identity.http.context import get_storage, site_name
 from identity.messages.outbox import CHAT, announce
 from identity.messages.webhook import EVENTS, FORMATS
 from model.kinds import OUTBOX, queue_of
@@ -89,7 +89,7 @@ def remove_chat(player: User) -> Response:
 @chat_form
 def send_test(player: User) -> Response:
     """Post a test message, which is sent whatever events the administrators chose."""
-    announce(get_storage(), "test", f"This is a test of {current_app.config['SITE_NAME']}.", "/")
+    announce(get_storage(), "test", f"This is a test of {site_name()}.", "/")
     notice = "A test is on its way. If it does not arrive, look here in a minute."
     return redirect_with_notice(notice, "/admin/chat")
 

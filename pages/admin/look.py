@@ -2,13 +2,15 @@
 
 import base64
 import hashlib
+from collections.abc import Mapping
 
-from flask import Blueprint, abort, request
+from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.acts import look as look_acts
-from identity.acts.look import DARK, LIGHT, Shade, parse_accent, read_look, shade
-from identity.http.context import get_storage
+from identity.acts.look import parse_accent
+from identity.http.context import get_storage, site_look, site_name
+from identity.site.look import colours_of, contrast_on, logo_png
 from model.errors import InvalidField
 from model.kinds import LOGOS
 from model.records import User
@@ -20,11 +22,8 @@ from pages.kit.proof import ask_proof, with_proof
 from pages.kit.rendering import contact_of, welcome_of
 from pages.kit.uploads import read_images
 
-SHEET = (
-    ":root {{ --leaf: {light}; --on-leaf: {on_light}; }}\n"
-    "@media (prefers-color-scheme: dark) {{ :root {{ --leaf: {dark}; --on-leaf: {on_dark}; }} }}\n"
-)
-PREVIEW_SHEET = ".in-light {{ --leaf: {light}; }}\n.in-dark {{ --leaf: {dark}; }}\n"
+SHEET = ":root {{ {} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {} }} }}\n"
+PREVIEW_SHEET = ".in-light {{ color-scheme: light; {} }}\n.in-dark {{ color-scheme: dark; {} }}\n"
 
 look = Blueprint("look", __name__)
 
@@ -36,10 +35,11 @@ def show_look() -> str:
 
 def look_page(player: User, problems: dict[str, str]) -> str:
     """Return the page, with what was typed, and the accent in the light and the dark theme."""
-    kept = read_look(get_storage())
+    kept = site_look()
     form = {} if "logo" in problems else request.form  # which may be too large to be read again
-    typed = {"welcome": welcome_of(kept), "contact": contact_of(kept), "accent": kept.accent}
+    typed = {"name": site_name(), "welcome": welcome_of(kept), "contact": contact_of(kept)}
     typed |= {name: form[name] for name in typed if name in form}
+    typed["accent"] = chosen_accent(form) if "accent" in form else kept.accent
     try:
         accent = parse_accent(typed["accent"])
     except InvalidField:
@@ -51,23 +51,30 @@ def look_page(player: User, problems: dict[str, str]) -> str:
         seen=form.get("seen", kept.changed),
         typed=typed,
         shown=accent,
-        light=shade(accent, LIGHT),
-        dark=shade(accent, DARK),
+        leaves=[(each["leaf"], contrast_on(each, each["leaf"])) for each in colours_of(accent)],
         is_preview="preview" in form,
         problems=problems,
     )
 
 
+def chosen_accent(form: Mapping[str, str]) -> str:
+    """Return the colour `picked` if it is another than `unpicked`, the page's, else the text."""
+    is_same = form.get("picked", "") == form.get("unpicked", "")
+    return form.get("accent", "") if is_same else form.get("picked", "")
+
+
 @look.post("/admin/look")
 @form_view(lambda: (require_administrator(),), look_page, stamped=True)
 def save_look(player: User) -> Response | str:
-    """Change `welcome`, `contact` and `accent`; with `preview`, only show the accent."""
-    texts = {name: request.form.get(name, "").strip() for name in ("welcome", "contact")}
-    accent = request.form.get("accent", "")
+    """Change `name`, `welcome`, `contact` and the accent; with `preview`, only show the accent."""
+    texts = {name: request.form.get(name, "").strip() for name in ("name", "welcome", "contact")}
+    accent = chosen_accent(request.form)
     if "preview" in request.form:
         parse_accent(accent)
         return look_page(player, {})
     ask_proof(player)
+    if texts["name"] == current_app.config["SITE_NAME"]:
+        texts["name"] = ""  # the setting can still change it
     look_acts.change(authority_of(player), seen_time(), **texts, accent=accent)
     return redirect_with_notice("Look saved.", "/admin/look")
 
@@ -94,30 +101,33 @@ def remove_logo(player: User) -> Response:
 @look.get("/look.css")
 def sheet() -> Response:
     """Return the style sheet of the saved accent, or of the preview of another `accent`."""
-    kept, typed = read_look(get_storage()), request.args.get("accent")
+    kept, typed = site_look(), request.args.get("accent")
     try:
         accent = kept.accent if typed is None else parse_accent(typed)
     except InvalidField:
         abort(404)
-    text = ""
-    if accent:
-        light, dark = shade(accent, LIGHT), shade(accent, DARK)
-        text = fill(SHEET if typed is None else PREVIEW_SHEET, light, dark)
+    blocks = (
+        " ".join(f"--{name}: {theme[name]};" for name in theme) for theme in colours_of(accent)
+    )
+    text = (SHEET if typed is None else PREVIEW_SHEET).format(*blocks)
     is_current = typed is None and request.args.get("v") == str(kept.changed)
     headers = {"Cache-Control": LASTING if is_current else "no-cache"}
     return Response(text, headers=headers, content_type="text/css; charset=utf-8")
 
 
-def fill(template: str, light: Shade, dark: Shade) -> str:
-    """Return SHEET or PREVIEW_SHEET with the shades of both themes filled in."""
-    on = {"on_light": LIGHT.on_leaf, "on_dark": DARK.on_leaf}
-    return template.format(light=light.colour, dark=dark.colour, **on)
+@look.get("/look/logo-<logo_id>.<any(webp, png):ending>")
+def logo(logo_id: str, ending: str) -> Response:
+    """Return the current logo. Raises NotFound for the id of an earlier one.
 
-
-@look.get("/look/logo-<logo_id>.webp")
-def logo(logo_id: str) -> Response:
-    """Return the current logo. Raises NotFound for the id of an earlier one."""
-    if logo_id != str(read_look(get_storage()).logo):
+    Home screens and chat programs get a PNG file on white: some know no webp.
+    """
+    kept, store = site_look(), get_storage()
+    if logo_id != str(kept.logo):
         abort(404)
-    content = base64.b64decode(get_storage().records(LOGOS).read(int(logo_id)).image)
-    return send_image(content, hashlib.sha256(content).hexdigest(), LASTING)
+    if ending == "png":
+        content = logo_png(store, kept, side=256)
+    else:
+        content = base64.b64decode(store.records(LOGOS).read(int(logo_id)).image)
+    response = send_image(content, hashlib.sha256(content).hexdigest(), LASTING)
+    response.content_type = f"image/{ending}"
+    return response

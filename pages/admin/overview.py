@@ -89,7 +89,7 @@ def send_test_letter(player: User) -> Response:
     try:
         with letter_limit.place({}):
             attempts.count("test letters", str(player.id), TESTS_AN_HOUR, HALF_AN_HOUR)
-            send_test(current_app.config, player.email, timeout=TEST_TIMEOUT)
+            send_test(get_storage(), current_app.config, player.email, timeout=TEST_TIMEOUT)
     except NotSent as error:
         raise FormRefused({"form": NOT_SENT.format(error)}) from error
     notice = f"The mail server accepted a letter to {player.email}. Look in the spam folder, too."

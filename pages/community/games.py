@@ -11,11 +11,10 @@ from werkzeug.wrappers import Response
 
 from identity.access.sessions import redirect_to_sign_in, signed_in_player
 from identity.acts import accounts, apps
-from identity.acts.look import read_look
 from identity.acts.naming import name_owner
 from identity.acts.presence import game_shown
 from identity.acts.rights import may_list, may_see_hidden
-from identity.http.context import base_url, get_storage
+from identity.http.context import base_url, get_storage, site_look, site_name
 from identity.site.formatting import DAY
 from identity.site.settings import check_game
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
@@ -68,7 +67,7 @@ def is_playable(client: Client) -> bool:
 
 def preview_of_game(client: Client) -> Preview:
     """Return what chat programs and search engines show of a link to a game."""
-    description = client.description or f"A game on {current_app.config['SITE_NAME']}."
+    description = client.description or f"A game on {site_name()}."
     image, address = cover_address(client, "large"), f"/games/{client.id}"
     return Preview(client.name, description, image, address, noindex=not client.listed)
 
@@ -84,14 +83,14 @@ def home() -> str:
 
 def home_page(problems: dict[str, str]) -> str:
     """Return the home page; `problems` are of the form with which moderators list a game."""
-    player, config = signed_in_player(), current_app.config
+    player = signed_in_player()
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
-    welcome = welcome_of(read_look(get_storage()))
+    welcome = welcome_of(site_look())
     return render_page(
         "community/home.html",
         player,
-        Preview(config["SITE_NAME"], welcome or config["SITE_NAME"], address="/"),
+        Preview(site_name(), welcome or site_name(), address="/"),
         welcome=welcome,
         moderates=moderates,
         listed=games_shown(listed=True),

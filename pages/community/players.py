@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 from identity.access.sessions import require_player, signed_in_player
 from identity.acts.presence import game_shown, games_played, is_playing
 from identity.acts.rights import may_see_hidden
-from identity.http.context import get_storage
+from identity.http.context import get_storage, site_name
 from identity.http.limits import count_guest
 from identity.site.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
 from model.kind import HOUR_MS
@@ -50,7 +50,7 @@ def show_players() -> str:
     if viewer is None:
         count_guest("list for", GUEST_PAGES)
     prefix = unique_key(search)
-    summary = f"Who plays on {current_app.config['SITE_NAME']}."
+    summary = f"Who plays on {site_name()}."
     preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
     page = {"people": [], "previous": None, "next": None}
     if not prefix or can_be_key("name", prefix):  # no look-up for what no name begins with
@@ -166,7 +166,7 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
     """Return a player's public page; `problems` are by field, `link` is a new sign-in link."""
     player = signed_in_player()
     bio = " ".join(user.bio.split())[:PREVIEWED_BIO]
-    description = bio or f"A player of {current_app.config['SITE_NAME']}."
+    description = bio or f"A player of {site_name()}."
     picture = picture_address(user, "large")
     noindex = user.unlisted or not lists_profiles()
     preview = Preview(user.name, description, picture, f"/users/{user.id}", noindex=noindex)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 
-from flask import Blueprint, abort, current_app, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 from identity.access.sessions import require_player
@@ -11,7 +11,7 @@ from identity.acts import apps
 from identity.acts.apps import CLIENTS_EACH
 from identity.acts.naming import name_owner
 from identity.acts.rights import may_administer, may_manage
-from identity.http.context import base_url, get_storage, mail_is_on
+from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.oauth.openid import is_on
 from identity.oauth.programs import (
     Program,
@@ -157,7 +157,7 @@ def check_app_name(player: User, name: str, kept_name: str | None = None) -> str
     Only administrators may give a name like the site's; an app keeps the `kept_name` that it has.
     """
     is_free = may_administer(player) or name == kept_name
-    return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
+    return check_client_name(name, None if is_free else site_name())
 
 
 def fill_in_address() -> dict[str, str]:
@@ -275,8 +275,7 @@ def settings_of(
     program: Program, client: Client, secret: str | None
 ) -> list[tuple[list[str], str]]:
     """Return the settings of a program for a client: blocks of code, each after its text."""
-    site_name = current_app.config["SITE_NAME"]
-    filled = program.fill_in_for(get_storage(), client, secret, base_url(), site_name)
+    filled = program.fill_in_for(get_storage(), client, secret, base_url(), site_name())
     return split_settings(filled)
 
 

@@ -12,7 +12,7 @@ from identity.access.passwords import hash_password
 from identity.access.sessions import next_address, query_to, signed_in_player
 from identity.access.signing_in import start_session
 from identity.acts.invitations import audit_sign_up
-from identity.http.context import get_storage
+from identity.http.context import base_url, get_storage, site_name
 from identity.http.limits import (
     Busy,
     client_address,
@@ -144,7 +144,7 @@ def add_account(form: MultiDict, first: bool) -> User:
     forms.refuse_problems(
         name=forms.check_player_name(name),
         email=check_email(email, current_app.config["EMAIL"] == "required"),
-        password=check_password(password, name, email, *site_words(current_app.config)),
+        password=check_password(password, name, email, *site_words(site_name(), base_url())),
     )
     get_storage().users.require_name(name)
     invite = None if first else read_invite(form)

@@ -13,9 +13,8 @@ from identity.access.passwords import verify_password_with_limits
 from identity.acts import recovery_codes
 from identity.acts.accounts import say_suspended
 from identity.acts.actors import NotAllowed
-from identity.acts.look import read_look
 from identity.acts.recovery_codes import is_recovery_code
-from identity.http.context import get_storage
+from identity.http.context import get_storage, site_look, site_name
 from identity.http.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
@@ -140,7 +139,7 @@ def minutes_until(error: TooManyAttempts) -> str:
 
 def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads who has just given the right password or link."""
-    address = link_to(contact_of(read_look(get_storage())))
+    address = link_to(contact_of(site_look()))
     link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"
     return Markup("{} A mistake? {}.").format(say_suspended(suspension, mark_time), link)
 
@@ -207,7 +206,7 @@ def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit
 
 def check_player_name(name: str) -> str | None:
     """Return what is wrong with a player's name, or None."""
-    return EMAIL_AS_NAME if "@" in name else check_name(name, current_app.config["SITE_NAME"])
+    return EMAIL_AS_NAME if "@" in name else check_name(name, site_name())
 
 
 def has_account(name_or_email: str) -> bool:

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from flask import Flask, current_app, g, render_template, request, session
 from markupsafe import Markup
+from werkzeug.local import LocalProxy
 
 from identity.access.sessions import query_to
 from identity.acts import rights
-from identity.acts.look import read_look
 from identity.acts.naming import name_owner
 from identity.acts.notes import find_warning
 from identity.acts.reports import count_waiting
-from identity.http.context import base_url, get_storage, mail_is_on
+from identity.http.context import base_url, get_storage, mail_is_on, site_look, site_name
 from identity.http.responses import security_policy
 from identity.http.stamps import issue_stamp
 from identity.oauth.claims import given_email
@@ -44,7 +44,8 @@ WITHOUT_NOTICES = ("grant/play.html", "community/signed_in.html", "grant/web_mes
 
 
 # Of the images of previews, by their folder: width and height in pixels.
-IMAGE_SIZES = {"/static": (180, 180), "/pfp/large": (256, 256), "/covers/large": (640, 400)}
+IMAGE_SIZES = {"/static": (180, 180), "/look": (256, 256), "/pfp/large": (256, 256)}
+IMAGE_SIZES["/covers/large"] = (640, 400)
 
 
 class Preview(NamedTuple):
@@ -69,7 +70,7 @@ class Preview(NamedTuple):
 def load_templates(app: Flask) -> None:
     """Load all templates, once: after an upgrade the disk has those of another version."""
     app.jinja_env.globals.update(
-        site_name=app.config["SITE_NAME"],
+        site_name=LocalProxy(site_name),  # macros see it as well
         picture_address=picture_address,
         cover_address=cover_address,
         report_reasons=REPORT_REASONS,
@@ -93,13 +94,16 @@ def render_page(
 
     The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
-    look, is_told = read_look(get_storage()), player and template not in WITHOUT_NOTICES
+    look, preview = site_look(), preview or Preview(site_name())
+    if look.logo and preview.image == Preview("").image:
+        preview = preview._replace(image=f"/look/logo-{look.logo}.png")
+    is_told = player and template not in WITHOUT_NOTICES
     shared = {
         "look": look,
         "contact": link_to(contact_of(look)),
         "notices": unread_notices(player) if is_told else [],
         "warned": find_warning(get_storage(), player) if is_told else None,
-        "preview": preview or Preview(current_app.config["SITE_NAME"]),
+        "preview": preview,
         "site": base_url(),
         "may_register": player is not None and may_register(player),
         "stamp": issue_stamp() if player else None,

@@ -16,10 +16,10 @@ from identity.access.passwords import hash_password
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
 from identity.acts.chat import find_webhook
-from identity.acts.look import read_look
 from identity.http.stamps import OUT_OF_DATE, TOO_QUICK
 from identity.oauth.guards import MOST_STEPS
 from identity.oauth.openid import published_keys
+from identity.site.look import read_look
 from identity.site.settings import ROOT
 from model.kinds import LOOKS, NOTES, OUTBOX, PASSKEYS, REPORTS, WEBHOOKS
 from model.records import ADMINISTRATOR, Passkey

@@ -184,7 +184,13 @@ def kinds_of_pages(store, ada, program) -> list[str]:
     store.records(LOGOS).add(Logo(1, base64.b64encode(b"logo").decode()))
     store.records(LOOKS).put(Look("site", 1, "", "", "#7a3fb0", 1))
     files = [f"/pfp/large/{ada.picture_file}", f"/covers/large/{program.id}.webp"]
-    files += ["/look/logo-1.webp", "/look.css", "/static/style.css", "/static/v1/identity.js"]
+    files += [
+        "/look/logo-1.webp",
+        "/look/logo-1.png",
+        "/look.css",
+        "/static/style.css",
+        "/static/v1/identity.js",
+    ]
     return [*files, "/", "/sign-in", "/account", "/nowhere", "/openapi.json", "/users/1/picture"]
 
 

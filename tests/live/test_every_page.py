@@ -11,7 +11,7 @@ from waiting import wait_until
 
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
-from identity.acts.look import DARK, LIGHT, shade
+from identity.site.look import colours_of
 from model.kinds import LOOKS, NOTES, OUTBOX, REPORTS, WEBHOOKS
 from model.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
 from model.rules import REPORT_LENGTH
@@ -330,9 +330,9 @@ def test_shade_of_the_accent_fills_the_buttons(server: RunningServer, names, bro
     looks.add(Look("site", 5, accent=ACCENTS[0]))
     page = browse()
     page.goto(f"{server.address}/sign-in")
-    for scheme, theme in (("light", LIGHT), ("dark", DARK)):
+    for scheme, theme in zip(("light", "dark"), colours_of(ACCENTS[0]), strict=True):
         page.emulate_media(color_scheme=scheme)
-        colour = shade(ACCENTS[0], theme).colour
+        colour = theme["leaf"]
         rgb = ", ".join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
         button = page.get_by_role("button", name="Sign in")
         expect(button).to_have_css("background-color", f"rgb({rgb})")

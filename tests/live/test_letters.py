@@ -55,8 +55,9 @@ def mail_server(installed) -> Iterator[MailServer]:
 def put_letter(server: RunningServer, to: str = EMAIL) -> None:
     """Put a letter into the outbox, as another process does."""
     config = {"SITE_NAME": "x", "MAIL_FROM": "a@b.example"}
-    body = compose(config, to, Letter("x", ["x"], server.address, "x"))
-    server.open_storage().records(OUTBOX).add(new_message(MAIL, "password", body, to=to))
+    store = server.open_storage()
+    body = compose(store, config, to, Letter("x", ["x"], server.address, "x"))
+    store.records(OUTBOX).add(new_message(MAIL, "password", body, to=to))
 
 
 def waiting(server: RunningServer) -> list:

@@ -23,6 +23,7 @@ class Invite:
     by: int | str | None = None  # a user id or "command"; None: unknown
     created: int = 0
     revoked: int = 0  # when; 0: it is not
+    names_inviter: bool = added(False)  # its page says by whom it is
 
     @property
     def ends(self) -> int:

@@ -175,10 +175,11 @@ def import_(file: str, pictures: str | None, check: bool) -> None:
 
     A line has id and name, and may have email, bio, flairs, equippedFlair, playMinutes,
     lastHeartbeat, modLevel, pfpTimestamp, suspended, created and passwordHash, as `export` writes
-    them. With - as FILE they come from standard input. Ids are kept. A line that is refused is
-    named, with each field and the reason; the others are imported, and the exit status is 1. If
-    this is interrupted, repeat it: nobody is added twice. It is many times as fast before anybody
-    has an account: then all are added at once, or nobody.
+    them. Without created, a player joined before the other times of the line. With - as FILE the
+    lines come from standard input. Ids are kept. A line that is refused is named, with each field
+    and the reason; the others are imported, and the exit status is 1. If this is interrupted,
+    repeat it: nobody is added twice. It is many times as fast before anybody has an account: then
+    all are added at once, or nobody.
 
     FOLDER has uploads: the file that the line names as its picture, or <id>.webp, .png, .jpg, .jpeg
     or .gif. Or it is the picture folder of another server, with large/<id>-<pfpTimestamp>.webp or

@@ -27,14 +27,13 @@ from model.records import (
     FormerEmail,
     FormerName,
     Handle,
-    OpenIdKey,
     Passkey,
     RecoveryCodes,
     Report,
     Suspension,
     User,
 )
-from model.site_records import Invite, Logo, Look, Message, Note, State, Webhook
+from model.site_records import Invite, Logo, Look, Message, Note, OpenIdKey, State, Webhook
 
 NO_END = "999999"  # behind the key of every day; of a suspension without an end
 

@@ -72,6 +72,11 @@ def can_be_key(field: str, key: str) -> bool:
     return bool(NAME_KEY.fullmatch(key)) and len(key.encode()) <= NAME_KEY_BYTES
 
 
+def can_be_in_key(part: str) -> bool:
+    """Return True for a text that the key of a name may contain."""
+    return can_be_key("name", f"a{part}")  # a key begins with no dot, and a part of one may
+
+
 def normal_name(text: str) -> str:
     """Return a typed name in the form in which it is stored: as its own script writes it."""
     if len(text) > NORMALISED_LENGTH:  # too long to be a name

@@ -114,6 +114,7 @@ class User:
     quiet_sign_ins: bool = added(False)  # of 1.1.0, which had no `muted`: it had "sign-in" alone
     muted: list[str] = added(factory=list)  # the kinds of letters that the player turned off
     warning: str | None = added(None)  # the id of a note that the pages show until it is confirmed
+    dismissed: int = added(0)  # when an announcement was made that the player hid
     pfp_generated: bool = added(False)  # the picture is drawn when it is asked for, and not stored
 
     @property
@@ -372,23 +373,6 @@ class RecoveryCodes:
     id: int  # of the player
     hashes: list[str]  # the SHA-256 of each unused code
     created: int
-
-
-@dataclass(slots=True)
-class OpenIdKey:
-    """A key that signs ID tokens with RS256 (RFC 7518 3.3), or the public half of an old one."""
-
-    id: str  # the `kid`: the thumbprint of the public key (RFC 7638)
-    modulus: str  # RFC 7518 6.3.1.1; the exponent is 65537
-    private_key: str  # PKCS #8 in Base64; "" once it has been replaced
-    signs_from: int
-    expires: int  # until then programs may verify with it
-
-    @property
-    def jwk(self) -> dict[str, str]:
-        """The public key for `/oauth/keys` (RFC 7517 4)."""
-        usage = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": self.id}
-        return usage | {"n": self.modulus, "e": "AQAB"}
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ class Invite:
     by: int | str | None = None  # a user id or "command"; None: unknown
     created: int = 0
     revoked: int = 0  # when; 0: it is not
+    names_inviter: bool = added(False)  # its page says by whom it is
 
     @property
     def ends(self) -> int:
@@ -54,6 +55,9 @@ class Look:
     accent: str = ""  # "#7a3fb0"
     logo: int | None = None  # the id of a Logo
     name: str = added("")
+    announcement: str = added("")  # to all members
+    announced: int = added(0)  # when
+    announced_until: int = added(0)
 
 
 @dataclass(slots=True)
@@ -62,6 +66,23 @@ class Logo:
 
     id: int  # when it was uploaded
     image: str  # a webp file in Base64
+
+
+@dataclass(slots=True)
+class OpenIdKey:
+    """A key that signs ID tokens with RS256 (RFC 7518 3.3), or the public half of an old one."""
+
+    id: str  # the `kid`: the thumbprint of the public key (RFC 7638)
+    modulus: str  # RFC 7518 6.3.1.1; the exponent is 65537
+    private_key: str  # PKCS #8 in Base64; "" once it has been replaced
+    signs_from: int
+    expires: int  # until then programs may verify with it
+
+    @property
+    def jwk(self) -> dict[str, str]:
+        """The public key for `/oauth/keys` (RFC 7517 4)."""
+        usage = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": self.id}
+        return usage | {"n": self.modulus, "e": "AQAB"}
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from pages.account.passkeys import passkeys
 from pages.account.profile import account
 from pages.account.security import security
+from pages.admin.announcement import announcement
 from pages.admin.apps import admin_apps
 from pages.admin.chat import chat
 from pages.admin.guide import guide
@@ -36,4 +37,4 @@ BLUEPRINTS += [account, security, passkeys]
 BLUEPRINTS += [games, players, reports, moderation]
 BLUEPRINTS += [developer, tester, documentation, discovery]
 BLUEPRINTS += [overview, guide, admin_reports, admin_players, admin_apps]
-BLUEPRINTS += [invitations, log, look, chat]
+BLUEPRINTS += [invitations, log, look, chat, announcement]

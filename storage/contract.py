@@ -32,7 +32,8 @@ from typing import TypeVar
 from model import kinds
 from model.errors import StorageError, TooManyAttempts
 from model.kind import Kind
-from model.records import Attempt, AuthorizationCode, DeviceRequest, OpenIdKey, User, now_ms
+from model.records import Attempt, AuthorizationCode, DeviceRequest, User, now_ms
+from model.site_records import OpenIdKey
 from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.repositories import Clients, FormerEmails, FormerNames, Images, Invites, Records

@@ -134,31 +134,20 @@ class Users(Records[User]):
         return next(filter(None, (self.find_by(unique, key) for key in keys)), None)
 
     def by_name(
-        self, prefix: str, after: str = "", at_most: int = 50, backwards: bool = False
+        self, part: str, after: str = "", at_most: int = 50, backwards: bool = False
     ) -> list[User]:
-        """Return the readable users whose name's key begins with `prefix`, in the order of keys.
+        """Return the readable users whose name's key contains `part`, in the order of keys.
 
         Only those behind the key `after`, which may be that of nobody; with `backwards` those
-        before it, in the other order. Keys are as `unique_key` returns them; other text finds
-        nobody.
+        before it, in the other order. Fewer than `at_most` are the last ones. Keys are as
+        `unique_key` returns them; other text finds nobody.
         """
-        is_key = (prefix + after).isprintable()
-        return self._by_name(prefix, after, at_most, backwards) if is_key else []
+        is_key = (part + after).isprintable()
+        return self._by_name(part, after, at_most, backwards) if is_key else []
 
     @abstractmethod
-    def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
+    def _by_name(self, part: str, after: str, at_most: int, backwards: bool) -> list[User]:
         """Return users as `by_name` does."""
-
-    def containing(self, part: str, after: str = "", at_most: int = 50) -> list[User]:
-        """Return the readable users whose name's key contains `part`, behind the key `after`.
-
-        They are in the order of keys, which are as those of `by_name`.
-        """
-        return self._containing(part, after, at_most) if (part + after).isprintable() else []
-
-    @abstractmethod
-    def _containing(self, part: str, after: str, at_most: int) -> list[User]:
-        """Return users as `containing` does."""
 
     @abstractmethod
     def number(self) -> int:

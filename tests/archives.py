@@ -9,7 +9,8 @@ from werkzeug.security import generate_password_hash
 from images.pictures import generate_picture
 from model.kind import DAY_MS
 from model.kinds import CLIENTS, HANDLES, KINDS, USERS
-from model.records import Grant, OpenIdKey, Session, Suspension, User, now_ms
+from model.records import Grant, Session, Suspension, User, now_ms
+from model.site_records import OpenIdKey
 from storage import Storage, open_storage
 from storage.whole.archive import backup, restore
 

@@ -20,7 +20,6 @@ from model.records import (
     Cover,
     FormerEmail,
     Grant,
-    OpenIdKey,
     Passkey,
     RecoveryCodes,
     Report,
@@ -29,7 +28,7 @@ from model.records import (
     now_ms,
     sha256,
 )
-from model.site_records import Logo, Look, Note, Webhook
+from model.site_records import Logo, Look, Note, OpenIdKey, Webhook
 from storage import open_storage
 from storage.whole import archive
 

@@ -43,6 +43,24 @@ def test_search_by_a_part_of_the_name(warden, add_players):
     assert "Nobody's name has “ zz ” in it here." in text_of(warden.get(f"{PATH}?name=zz"))
 
 
+def test_whole_former_name_finds_its_player(store, warden, add_players):
+    anna, *_ = add_players("Anna", "Otto", "Annabel")
+    store.users.rename(anna.id, "Olga")
+    assert listed(warden, name="ＡNNA") == ["Olga", "Annabel"]
+    assert [each.text for each in parse(warden.get(f"{PATH}?name=anna")).select(".badge")] == [
+        "Former name"
+    ]
+    for query in (
+        {"name": "ann"},
+        {"name": "anna", "after": "a"},
+        {"name": "anna", "list": "newest"},
+    ):
+        assert "Olga" not in listed(warden, **query)
+    store.users.rename(anna.id, "Anna")  # taken back
+    assert listed(warden, name="anna") == ["Anna", "Annabel"]
+    assert "Olga" not in text_of(warden.get("/players?q=anna"))
+
+
 def test_newest_players_are_those_who_joined_last(store, warden, add_players):
     """An import gives new ids to players who joined years ago."""
     now = now_ms()

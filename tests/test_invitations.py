@@ -4,13 +4,15 @@ import errno
 
 import fixtures
 import pytest
-from forms import parse, sign_up, text_of
+from forms import edit, parse, sign_up, text_of
+from test_home import register_game
 
 from commands.invites import invite_record
 from identity.acts import invitations as invitation_acts
 from identity.acts.actors import COMMAND, Authority
 from identity.acts.invitations import EndedBefore
 from model.kind import DAY_MS
+from model.records import ADMINISTRATOR, Suspension
 from storage.flat_files import disk
 
 PATH = "/admin/invitations"
@@ -97,6 +99,37 @@ def test_same_invitation_is_created_again(store, boss):
     assert (new.uses, new.note, new.flair) == (20, "Class", "9b")
     assert abs(new.good_until - new.created - 30 * DAY_MS) < 1000
     assert len(store.invites.ids()) == 2
+
+
+def test_invitation_page_shows_what_waits_and_who_invites_if_they_like(
+    app, store, boss, anyone, enter, subtests
+):
+    app.config |= {"SIGN_UP": "invite", "PLAYERS": "members", "WELCOME": "Board <games>."}
+    for name in ("Ant", "Bee", "Cat", "Dog"):
+        register_game(store, name)
+    register_game(store, "Hidden", listed=False)
+    inviter = store.users.find_by_login("Boss")
+
+    def shown(secret: str):
+        return parse(anyone.get(f"/sign-up?invite={secret}")).main
+
+    named, plain = secret_in(create(boss, names_inviter="yes")), secret_in(create(boss))
+    page = shown(named)
+    assert "Boss invites you." in " ".join(page.text.split()) and "Board <games>." in page.text
+    assert len(page.select(".covers img")) == 3 and "Hidden" not in page.text
+    renew = {"id": store.invites.find_unused(named).id, "again": "yes"}
+    for name, secret, fields in (
+        ("not chosen", plain, {}),
+        ("suspended", named, {"suspension": Suspension(by=None)}),
+        ("not good", "x" * 43, {"suspension": None}),
+        ("none", "", {}),
+    ):
+        with subtests.test(name):
+            edit(store.users, inviter.id, **fields)
+            assert "invites you" not in shown(secret).text
+    assert "invites you" in shown(named).text and not shown("x").select(".covers")
+    renewed = enter("Other", ADMINISTRATOR).post(f"{PATH}/revoke", data=renew)
+    assert "invites you" not in shown(secret_in(renewed)).text  # who renewed it has not chosen that
 
 
 def test_administrator_who_is_slower_makes_no_second_invitation(store, boss, monkeypatch):

@@ -3,7 +3,7 @@
 from model import records
 from model.kinds import KINDS
 from model.records import Client, Report, Suspension, User
-from model.site_records import Invite, Message, Note
+from model.site_records import Invite, Message, Note, OpenIdKey
 
 GAME = {"game_url": "https://chess.example/", "listed": True}
 SAMPLES = {
@@ -21,7 +21,7 @@ SAMPLES = {
     "covers": lambda: records.Cover(f"{'c' * 24}-5", "c" * 24, "", ""),
     "reports": lambda: Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
     "reports.client": lambda: Report("0" * 15 + "-00000000", 1, "client:x", "spam", "", 5, 6),
-    "openid_keys": lambda: records.OpenIdKey("k" * 43, "", "", 5, 6),
+    "openid_keys": lambda: OpenIdKey("k" * 43, "", "", 5, 6),
     "passkeys": lambda: records.Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5),
     "recovery_codes": lambda: records.RecoveryCodes(1, ["0" * 64], 5),
 }

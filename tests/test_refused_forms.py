@@ -51,6 +51,7 @@ FORMS = {  # what is sent besides the field that is refused
     "/admin/look": {"name": "Kept", "welcome": "Kept.", "contact": "", "accent": ""},
     "/admin/chat": {"url": "https://8.8.8.8/", "format": "json", "events": ["player"]},
     "/admin/invitations": {"uses": "1", "days": "7", "note": "For Zoë"},
+    "/admin/announcement": {"text": "Kept.", "days": "7"},
 }
 # The address, the status, the name of a field with the id of its problem if that is another one,
 # and values that are refused, some with the beginning of the problem.
@@ -104,6 +105,8 @@ REFUSED = [
     ("/admin/chat", 400, "url", ("x",)),
     ("/admin/chat", 400, "format", ("xml",)),
     ("/admin/chat", 400, "events", ([], ["all"])),
+    ("/admin/announcement", 400, "text", ("", " ", "x" * 501, "a\x07", "\u202e")),
+    ("/admin/announcement", 400, "days", ("", "2", "x", "٣")),
     ("/admin/invitations", 400, "uses", ("0", "1001", "", "two", "٢")),
     ("/admin/invitations", 400, "days", ("0", "10000", "", "x")),
     ("/admin/invitations", 400, "note", ("x" * 61, "a\nb")),

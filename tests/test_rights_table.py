@@ -26,7 +26,7 @@ from storage.repositories import new_time_id
 
 USER, OUT, APP = "/users/<user_id>", "/users/<out_id>", "/developer/<client_id>"
 CHAT, LISTED = "/admin/chat", "/play/<client_id>/listed"
-INVITATIONS = "/admin/invitations"
+INVITATIONS, ANNOUNCEMENT = "/admin/invitations", "/admin/announcement"
 # By row of the table: what is requested, a form of a post or None for a page, and the audit lines
 # of the form: each act, and what it names (`user` is `user=<user_id>`).
 ACTS = {
@@ -108,13 +108,18 @@ ACTS = {
         (f"{APP}/owner", {"owner": "", "seen": "<user_id>"}, "client owner: client"),
     ],
     "see the apps and the log": [("/admin/apps", None), ("/admin/log", None)],
-    "change the look and what the chat is told, create a key": [
+    "change the look and what the chat is told, create a key, announce something": [
         ("/admin/look", {"accent": "#7a3fb0", "seen": "<look_seen>"}, "look"),
         ("/admin/look/logo", {}),
         ("/admin/look/logo/remove", {"seen": "<look_seen>"}, "look"),
         (CHAT, {"format": "json", "events": ["player", "game"], "seen": "5"}, "chat"),
         (f"{CHAT}/key", {"seen": "<chat_seen>"}, "chat"),
         (f"{CHAT}/remove", {"seen": "<chat_seen>"}, "chat"),
+        (ANNOUNCEMENT, {"text": "Hi.", "days": "1", "seen": "<look_seen>"}, "announcement"),
+    ],
+    "see and end the announcement": [
+        (ANNOUNCEMENT, None),
+        (f"{ANNOUNCEMENT}/end", {"seen": "<look_seen>"}, "announcement end"),
     ],
     "preview the look, test the chat, send its messages again": [
         ("/admin/look", None),
@@ -131,6 +136,7 @@ ACTS = {
 # Forms that are refused once another moderator was faster, and what the page says then.
 OUTDATED = {"/admin/reports/<report_id>": AnsweredBefore, f"{INVITATIONS}/revoke": EndedBefore}
 OUTDATED |= dict.fromkeys((f"{APP}/owner", "/admin/look", "/admin/look/logo/remove"), ChangedBefore)
+OUTDATED |= dict.fromkeys((ANNOUNCEMENT, f"{ANNOUNCEMENT}/end"), ChangedBefore)
 OUTDATED |= dict.fromkeys((CHAT, f"{CHAT}/key", f"{CHAT}/remove"), ChangedBefore)
 UPLOADS = {f"{APP}/cover", "/admin/look/logo"}  # without a file: 400 for those who may
 ELSEWHERE = {f"{APP}/try", f"{APP}/try/token"}  # a test of one's own app

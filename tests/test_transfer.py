@@ -268,6 +268,8 @@ def test_import_reads_what_other_systems_write(storage, import_lines, subtests):
         ({"bio": "one\r\ntwo\rthree\n"}, "bio", "one\ntwo\nthree\n"),
         ({"flairs": ["founder"], "equippedFlair": "founder"}, "flairs", ["none", "founder"]),
         ({"flairs": []}, "flairs", ["none"]),
+        # Without a day of joining, the join was before all else.
+        ({"lastHeartbeat": 17 * 10**11, "pfpTimestamp": 16 * 10**11}, "created", 16 * 10**11 - 1),
         *(({name: None}, "name", "{name}") for name in sorted(optional)),
     ]
     people = players(len(lines))

@@ -88,7 +88,9 @@ def test_chosen_picture_is_saved_and_no_picture_goes_on(store, adas_browser, ada
 def test_flair_is_worn(store, adas_browser, winner, faults):
     page = adas_browser.get("/welcome/flair")
     choices = parse(page).select("[name=equippedFlair]")
-    assert [each["value"] for each in choices if each.has_attr("checked")] == ["none"]
+    # The one that the player was given, unless another one is worn.
+    assert [each["value"] for each in choices if each.has_attr("checked")] == ["first ten"]
+    assert store.users.read(winner.id).equipped_flair == "none"
     faults.refuse_saves("users")
     page = adas_browser.post("/welcome/flair", data={"equippedFlair": "first ten"})
     assert (page.status_code, list(forms.problems_of(page)), skip(page)) == (503, ["form"], "/")

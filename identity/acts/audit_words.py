@@ -44,6 +44,8 @@ SENTENCES = {
     "client delete": "{by} deleted the app {client}.",
     "look": "{by} changed the look of the site.",
     "chat": "{by} changed what the chat is told.",
+    "announcement": "{by} announced something to all members.",
+    "announcement end": "{by} ended the announcement.",
     "checklist hide": "{by} hid the first steps of the site.",
     "backup": "{by} began a backup.",
     "restore": "{by} restored a backup.",
@@ -69,6 +71,6 @@ GROUPS = {  # what a page offers to choose, by the words with which acts begin
         *("user passkey-counter", "user remove-password", "user recovery-code"),
     ),
     "Apps": ("client",),
-    "Look and chat": ("look", "chat", "checklist"),
+    "Look and chat": ("look", "chat", "announcement", "checklist"),
     "Backups and keys": ("backup", "restore", "export", "import", "key"),
 }

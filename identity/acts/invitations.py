@@ -24,10 +24,18 @@ class EndedBefore(InvalidField):
     field, problem = "form", "This invitation has ended already."
 
 
-def create(by: Authority, days: int, uses: int = 1, note: str = "", flair: str = "") -> str:
+def create(
+    by: Authority,
+    days: int,
+    uses: int = 1,
+    note: str = "",
+    flair: str = "",
+    names_inviter: bool = False,
+) -> str:
     """Return the secret of a new invitation, which cannot be read again.
 
-    It is good for `days` days and for `uses` accounts, which get the flair.
+    It is good for `days` days and for `uses` accounts, which get the flair. With `names_inviter`
+    its page says who invites.
     """
     _require_possible(days, uses, note, flair)
 
@@ -36,6 +44,7 @@ def create(by: Authority, days: int, uses: int = 1, note: str = "", flair: str =
         by.audit("invite", invite=invite.id, days=days, uses=uses)
 
     fields = {"uses": uses, "note": note, "flair": flair, "by": by.actor.id}
+    fields["names_inviter"] = names_inviter
     return by.store.invites.issue(days, before, **fields)
 
 
@@ -55,7 +64,9 @@ def renew(by: Authority, invite_id: str) -> str:
     if old.ends <= now_ms():
         raise EndedBefore
     days = max(1, round((old.good_until - old.created) / DAY_MS)) if old.good_until else 7
-    secret = create(by, days, old.uses, old.note, old.flair)
+    # Another administrator has not chosen to be named.
+    names_inviter = old.names_inviter and old.by == by.actor.id
+    secret = create(by, days, old.uses, old.note, old.flair, names_inviter)
     try:
         revoke(by, invite_id)
     except EndedBefore:  # another administrator was faster, and has a new one

@@ -52,7 +52,7 @@ def change(by: Authority, seen: int, accent: str, **texts: str) -> None:
     """Change the accent, and `name`, `welcome` and `contact`; a name of "" is the setting's."""
     for name, check in TEXTS.items():
         refuse(name, check(texts[name]))
-    _save(by, seen, accent=parse_accent(accent), **texts)
+    save_fields(by, seen, "look", accent=parse_accent(accent), **texts)
 
 
 def save_logo(by: Authority, seen: int, image: bytes) -> None:
@@ -61,23 +61,26 @@ def save_logo(by: Authority, seen: int, image: bytes) -> None:
     new = Logo(max(now_ms(), seen + 1), base64.b64encode(image).decode())
     try:
         with adding(by.store.records(LOGOS), new):
-            _save(by, seen, logo=new.id)
+            save_fields(by, seen, "look", logo=new.id)
     except AlreadyThere as error:  # of this millisecond, by another administrator
         raise ChangedBefore from error
 
 
 def remove_logo(by: Authority, seen: int) -> None:
     """Remove the logo: pages show the picture of a door, as before there was one."""
-    _save(by, seen, logo=None)
+    save_fields(by, seen, "look", logo=None)
 
 
-def _save(by: Authority, seen: int, **fields: str | int | None) -> None:
-    """Change fields of the look, which is added if there is none, and delete a replaced logo."""
+def save_fields(by: Authority, seen: int, act: str, **fields: str | int | None) -> None:
+    """Change fields of the look, which is added if there is none, and delete a replaced logo.
+
+    The `act` is for the audit log.
+    """
     looks = by.store.records(LOOKS)
     with contextlib.suppress(AlreadyThere), looks.adding(Look(LOOK_ID, 0)):
         by.require(may_administer)
     with looks.edit(LOOK_ID) as look:
-        by.begin_change(look, seen, "look")
+        by.begin_change(look, seen, act)
         old = look.logo
         look.changed = max(now_ms(), look.changed + 1)
         for name, value in fields.items():

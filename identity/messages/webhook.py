@@ -32,6 +32,7 @@ EVENTS = {  # as the form words them
     "game": "Games that wait to be listed",
     "listed": "Games that are new on the home page",
     "suspension": "Suspensions",
+    "announcement": "Announcements",
 }
 FORMATS = {"discord": "Discord", "json": "JSON, signed"}
 TIMEOUT = 5  # seconds for a whole message
@@ -138,7 +139,8 @@ def content_of(webhook: Webhook, site: str, message: Message) -> tuple[bytes, di
     text, url = values["text"], site + values["path"]
     headers = {"Content-Type": "application/json", "User-Agent": "Identity-Server"}
     if webhook.format == "discord":
-        escaped = MARKDOWN.sub(r"\\\1", text)  # no name becomes a link, or is mentioned
+        # No name becomes a link, or is mentioned; an announcement is the administrators' own text.
+        escaped = text if message.event == "announcement" else MARKDOWN.sub(r"\\\1", text)
         content = f"{escaped} <{url}>"[:2000]
         return json.dumps({"content": content, "allowed_mentions": {"parse": []}}).encode(), headers
     values = {"id": message.id, "event": message.event, "time": message.created, "site": site}

@@ -20,8 +20,9 @@ from identity.http.signing import COMPACT_JSON, decode_base64, digest_of, encode
 from identity.oauth.claims import id_token_claims
 from identity.site.formatting import DAY
 from model.errors import NotFound, StorageError
-from model.records import AuthorizationCode, OpenIdKey, User, now_ms
+from model.records import AuthorizationCode, User, now_ms
 from model.rules import TIME_END, USER_ID
+from model.site_records import OpenIdKey
 from storage import Storage
 from storage.repositories import unchanged
 

@@ -81,7 +81,10 @@ def describe(invites: list[Invite]) -> list[dict]:
 @form_view(lambda: (require_administrator(),), invitations_page, stamped=True)
 @with_proof
 def create_invitation(player: User) -> tuple:
-    """Create an invitation for `uses` accounts and `days`, with a `note` and a `flair`."""
+    """Create an invitation for `uses` accounts and `days`, with a `note` and a `flair`.
+
+    With `names_inviter` its page says who invites.
+    """
     form = request.form
     numbers = {"uses": "Write how many people as a number.", "days": "Choose how long."}
     for field, problem in numbers.items():
@@ -89,7 +92,9 @@ def create_invitation(player: User) -> tuple:
             raise FormRefused({field: problem})
     texts = {field: form.get(field, "").strip() for field in ("note", "flair")}
     secret = invitation_acts.create(
-        authority_of(player), int(form["days"]), int(form["uses"]), **texts
+        *(authority_of(player), int(form["days"]), int(form["uses"])),
+        **texts,
+        names_inviter="names_inviter" in form,
     )
     return show_link(player, secret)
 

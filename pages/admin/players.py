@@ -10,7 +10,7 @@ from identity.http.context import get_storage
 from identity.site.formatting import DATE, format_time
 from model.kind import DAY_MS, day_of, hour_of
 from model.kinds import NO_END, REPORTS, USERS
-from model.names import can_be_key, unique_key
+from model.names import can_be_in_key, unique_key
 from model.records import User, now_ms
 from pages.admin.desk import render_desk
 from pages.community.moderation_card import name_inviter
@@ -46,12 +46,14 @@ def show_players() -> str:
     search, after = args.get("name", "").strip(), args.get("after", "")
     part, found, next_place = unique_key(search), [], None
     refusal = TOO_MANY if chosen == "newest" and part and has_too_many(part) else None
-    if not refusal and (not part or can_be_key("name", part)):
+    if not refusal and can_be_in_key(part):
         found, next_place = players_after(chosen, part, after)
+    former = find_former(search) if chosen == "name" and not after else None
     return render_desk(
         "admin/players.html",
         viewer,
-        rows=describe(viewer, found),
+        rows=describe(viewer, [former, *found] if former else found),
+        former=former,
         lists=LISTS,
         chosen=chosen,
         is_suspended=INDEXES.get(chosen) == "suspended",
@@ -85,13 +87,13 @@ def read_after(chosen: str, part: str, after: str) -> list[User]:
     """Return the next players; of INDEXES, only "newest" leaves out names without `part`."""
     users, now = get_storage().users, now_ms()
     if chosen == "name":
-        return users.containing(part, after, PLAYERS_SHOWN + 1)
+        return users.by_name(part, after, PLAYERS_SHOWN + 1)
     found = PLACE.fullmatch(after)
     place = (found[1], int(found[2])) if found else None
     if chosen == "newest":
         if not part:
             return users.newest(PLAYERS_SHOWN + 1, place)
-        named = users.containing(part, "", SORTED)
+        named = users.by_name(part, "", SORTED)
         places = {(day_of(each.created), each.id): each for each in named}
         return [places[each] for each in sorted(places, reverse=True) if not place or each < place]
     if chosen == "played":
@@ -110,7 +112,13 @@ def place_of(chosen: str, user: User) -> str:
 
 def has_too_many(part: str) -> bool:
     """Return True if more than SORTED name keys contain this one."""
-    return len(get_storage().users.containing(part, "", SORTED + 1)) > SORTED
+    return len(get_storage().users.by_name(part, "", SORTED + 1)) > SORTED
+
+
+def find_former(name: str) -> User | None:
+    """Return the player for whom a whole name is kept that they gave up."""
+    user = get_storage().users.find_by_former_name(name)
+    return user if user and unique_key(name) not in unique_key(user.name) else None
 
 
 # -- what is shown of them ----------------------------------------------------------------------

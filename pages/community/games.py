@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response
 
 from identity.access.sessions import redirect_to_sign_in, signed_in_player
 from identity.acts import accounts, apps
+from identity.acts.announcement import find_announcement
 from identity.acts.naming import name_owner
 from identity.acts.presence import game_shown
 from identity.acts.rights import may_list, may_see_hidden
@@ -21,7 +22,7 @@ from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from model.kinds import CLIENTS
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
-from pages.community.players import format_ago
+from pages.community.players import format_ago, link_addresses
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
 from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
@@ -86,12 +87,14 @@ def home_page(problems: dict[str, str]) -> str:
     player = signed_in_player()
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
+    announcement = find_announcement(site_look(), player) if player else None
     welcome = welcome_of(site_look())
     return render_page(
         "community/home.html",
         player,
         Preview(site_name(), welcome or site_name(), address="/"),
         welcome=welcome,
+        announcement=announcement and link_addresses(announcement),
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else {},

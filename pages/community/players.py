@@ -14,7 +14,7 @@ from identity.http.context import get_storage, site_name
 from identity.http.limits import count_guest
 from identity.site.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
 from model.kind import HOUR_MS
-from model.names import can_be_key, unique_key
+from model.names import can_be_in_key, can_be_key, unique_key
 from model.records import User, now_ms
 from model.rules import HOST, USER_ID
 from pages.community.moderation_card import moderation_card
@@ -45,16 +45,16 @@ players = Blueprint("players", __name__)
 
 @players.get("/players")
 def show_players() -> str:
-    """Show a page of the players whose names begin with `q`, `after` or `before` a name's key."""
+    """Show a page of the players whose names contain `q`, `after` or `before` a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
     if viewer is None:
         count_guest("list for", GUEST_PAGES)
-    prefix = unique_key(search)
+    part = unique_key(search)
     summary = f"Who plays on {site_name()}."
     preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
     page = {"people": [], "previous": None, "next": None}
-    if not prefix or can_be_key("name", prefix):  # no look-up for what no name begins with
-        page = players_shown(viewer, prefix)
+    if can_be_in_key(part):  # no look-up for what no name contains
+        page = players_shown(viewer, part)
     return render_page(
         "community/players.html",
         viewer,
@@ -72,20 +72,20 @@ def require_viewer() -> User | None:
     return signed_in_player() if is_open else require_player()
 
 
-def players_shown(viewer: User | None, prefix: str) -> dict:
+def players_shown(viewer: User | None, part: str) -> dict:
     """Return the `people` of this page, and the name keys at which other pages start.
 
-    `prefix` is the key that names begin with. If there is no page before the one `before` a key,
-    that one is the first page, which is filled from its start.
+    The keys of their names contain `part`. If there is no page before the one `before` a key, that
+    one is the first page, which is filled from its start.
     """
     after, before = (key_of_page(each) for each in ("after", "before"))
     if before and not after:
-        found, more = find_listed(viewer, prefix, before, backwards=True)
+        found, more = find_listed(viewer, part, before, backwards=True)
         if more:
             people = [describe_player(each, viewer) for each in reversed(found)]
             last = unique_key(found[0].name) if found else before
             return {"people": people, "previous": more, "next": last}
-    found, more = find_listed(viewer, prefix, after)
+    found, more = find_listed(viewer, part, after)
     first = unique_key(found[0].name) if found and after else None
     people = [describe_player(each, viewer) for each in found]
     return {"people": people, "previous": first, "next": more}
@@ -98,14 +98,14 @@ def key_of_page(parameter: str) -> str:
 
 
 def find_listed(
-    viewer: User | None, prefix: str, key: str, backwards: bool = False
+    viewer: User | None, part: str, key: str, backwards: bool = False
 ) -> tuple[list[User], str | None]:
     """Return a page of players behind a name key, and the key of the last one if more may follow.
 
     After PLAYERS_READ players a page ends, short, perhaps at one who is unlisted.
     """
     found, last = [], None
-    for read, user in enumerate(read_by_name(prefix, key, backwards)):
+    for read, user in enumerate(read_by_name(part, key, backwards)):
         is_listed = not user.unlisted or may_see_hidden(viewer, user)
         is_full = len(found) == PLAYERS_SHOWN
         if read == PLAYERS_READ or (is_full and is_listed):
@@ -117,11 +117,13 @@ def find_listed(
     return found, None
 
 
-def read_by_name(prefix: str, key: str, backwards: bool) -> Iterator[User]:
+def read_by_name(part: str, key: str, backwards: bool) -> Iterator[User]:
     """Yield the players behind a name key in the order of keys, or, backwards, those before it."""
-    while chunk := get_storage().users.by_name(prefix, key, PLAYERS_SHOWN + 1, backwards):
+    at_most, chunk = PLAYERS_SHOWN + 1, None
+    while chunk is None or len(chunk) == at_most:
+        chunk = get_storage().users.by_name(part, key, at_most, backwards)
         yield from chunk
-        key = unique_key(chunk[-1].name)
+        key = unique_key(chunk[-1].name) if chunk else key
 
 
 def describe_player(user: User, viewer: User | None) -> dict:

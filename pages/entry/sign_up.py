@@ -12,7 +12,8 @@ from identity.access.passwords import hash_password
 from identity.access.sessions import next_address, query_to, signed_in_player
 from identity.access.signing_in import start_session
 from identity.acts.invitations import audit_sign_up
-from identity.http.context import base_url, get_storage, site_name
+from identity.acts.naming import name_actor
+from identity.http.context import base_url, get_storage, site_look, site_name
 from identity.http.limits import (
     Busy,
     client_address,
@@ -30,13 +31,14 @@ from model.names import normal_name
 from model.records import ADMINISTRATOR, PLAYER, User
 from model.rules import check_password, normal_password
 from pages.community.games import find_game_beside
-from pages.entry.welcome import welcome_address
+from pages.entry.welcome import popular_games, welcome_address
 from pages.kit import forms
-from pages.kit.rendering import render_guest_page, render_page
+from pages.kit.rendering import render_guest_page, render_page, welcome_of
 
 FIRST_DONE = "Account created. To invite others, open Admin, then Invitations."
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
 SIGN_UPS_A_DAY = 10  # from an address
+GAMES_SHOWN = 3  # to who has an invitation
 
 sign_up = Blueprint("sign_up", __name__)
 
@@ -78,6 +80,7 @@ def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tu
     return render_guest_page(
         "entry/sign_up.html",
         leads_to,
+        invited=None if first or refusal else describe_invitation(invite),
         refusal=refusal,
         asks_invite=asks_invite,
         first=first,
@@ -87,6 +90,23 @@ def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tu
         invite=invite,
         problems=problems,
     )
+
+
+def describe_invitation(secret: str) -> dict | None:
+    """Return what the page of an invitation shows, None for one that is not good.
+
+    That is the `inviter`, None unless named, the `welcome` text and the `games` played most.
+    """
+    store = get_storage()
+    invite = store.invites.find_unused(secret)
+    if invite is None:
+        return None
+    inviter = name_actor(store, invite.by).user if invite.names_inviter else None
+    return {
+        "inviter": inviter if inviter and not inviter.suspended else None,
+        "welcome": welcome_of(site_look()),
+        "games": [game for game, _ in popular_games()[:GAMES_SHOWN]],
+    }
 
 
 @sign_up.post("/sign-up")

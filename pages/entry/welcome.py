@@ -83,6 +83,7 @@ def step_page(step: str, player: User, leads_to: str, problems: dict[str, str]) 
         action=welcome_address(leads_to, step),
         skip=address_after(step, player, leads_to),
         suggested=suggest_game() if step == "game" else None,
+        worn=player.flairs[-1] if player.equipped_flair == "none" else player.equipped_flair,
         problems=problems,
         notice=pop_notice(),
     )
@@ -107,11 +108,17 @@ def listed_games() -> list[Client]:
     return list(filter(is_playable, get_storage().clients.games(True, at_most=GAMES_SHOWN)))
 
 
+def popular_games() -> list[tuple[Client, int]]:
+    """Return the listed games with how many people play them now, those with most people first."""
+    counts = Counter(get_storage().playing.now().values())
+    games = sorted(listed_games(), key=lambda each: counts[each.id], reverse=True)
+    return [(each, counts[each.id]) for each in games]
+
+
 def suggest_game() -> dict:
     """Return the listed `game` that most people play now, and their number. Raises NotFound."""
-    counts = Counter(get_storage().playing.now().values())
-    game = max(listed_games() or abort(404), key=lambda each: counts[each.id])
-    return {"game": game, "playing": counts[game.id]}
+    game, playing = (popular_games() or abort(404))[0]
+    return {"game": game, "playing": playing}
 
 
 @welcome.post("/welcome/picture")

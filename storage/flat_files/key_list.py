@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import os
 import secrets
-import sys
 import threading
 
 from storage.flat_files import disk
@@ -53,29 +52,19 @@ class KeyList:
         self._end = HEAD  # of the whole lines that were read of it
         self._keys: list[str] = []
 
-    def page(self, prefix: str, after: str, at_most: int, backwards: bool = False) -> list[str]:
-        """Return the first keys that begin with `prefix` and come after `after`.
+    def page(self, part: str, after: str, at_most: int, backwards: bool = False) -> list[str]:
+        """Return the first keys that contain `part` and come after `after`.
 
-        With `backwards` the last ones before it, the last one first.
+        With `backwards` the last ones before it, the last one first. All keys may be looked at:
+        4 milliseconds for 100,000.
         """
         with self._lock:
             self._follow()
             keys = self._keys
-            start = bisect.bisect_left(keys, prefix)
+            places = range(bisect.bisect_right(keys, after), len(keys))
             if backwards:
-                end = bisect.bisect_left(keys, min(after, prefix + chr(sys.maxunicode)))
-                found = keys[max(start, end - at_most) : end][::-1]
-            else:
-                start = max(start, bisect.bisect_right(keys, after))
-                found = keys[start : start + at_most]
-        return [key for key in found if key.startswith(prefix)]
-
-    def containing(self, part: str, after: str, at_most: int) -> list[str]:
-        """Return the first keys that contain `part` and come after `after`."""
-        with self._lock:
-            self._follow()
-            start = bisect.bisect_right(self._keys, after)
-            matching = (key for key in itertools.islice(self._keys, start, None) if part in key)
+                places = range(bisect.bisect_left(keys, after))[::-1]
+            matching = (keys[place] for place in places if part in keys[place])
             return list(itertools.islice(matching, at_most))
 
     def length(self) -> int:

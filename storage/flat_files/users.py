@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Callable
-from functools import partial
 
 from model.encoding import encode_values, record_as_dict
 from model.errors import BadInstallation, DamagedRecord, IdTaken, InviteSpent, NotFound
@@ -37,17 +35,9 @@ class UserFiles(RecordFiles, Users):
         return not self.ids(at_most=1)
 
     @raises_storage_errors
-    def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
-        return self._named(partial(self._names.page, prefix, backwards=backwards), after, at_most)
-
-    @raises_storage_errors
-    def _containing(self, part: str, after: str, at_most: int) -> list[User]:
-        return self._named(partial(self._names.containing, part), after, at_most)
-
-    def _named(self, page: Callable[..., list[str]], after: str, at_most: int) -> list[User]:
-        """Return the readable users whose keys `page` returns, asked until there are enough."""
+    def _by_name(self, part: str, after: str, at_most: int, backwards: bool) -> list[User]:
         found: list[User] = []
-        while names := page(after=after, at_most=at_most - len(found)):
+        while names := self._names.page(part, after, at_most - len(found), backwards):
             for name in names:
                 with contextlib.suppress(DamagedRecord):
                     found += filter(None, [self.find_by("name", name)])

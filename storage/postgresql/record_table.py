@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
@@ -122,25 +121,6 @@ class RecordTable(Records):
         for row in self._select(f'WHERE "{unique}" = %s', key):
             if row[0] != but:
                 raise self.kind.key(unique).taken(next(self.readable([row]), None))
-
-    def page_by(
-        self, unique: str, prefix: str, after: str, at_most: int, backwards: bool
-    ) -> list[Record]:
-        """Return readable records whose unique key begins with `prefix`, behind the key `after`.
-
-        With `backwards` those before it, the last one first.
-        """
-        found, rows = [], None
-        sign, direction = ("<", "DESC") if backwards else (">", "ASC")
-        place = f'"{unique}" >= %s AND "{unique}" < %s AND "{unique}" {sign} %s'
-        query = f'SELECT "{unique}", id, record FROM {self.kind.name} WHERE {place}'
-        while rows is None or (len(rows) == at_most > len(found)):
-            args = [prefix, prefix + chr(sys.maxunicode), after, at_most]
-            rows = self.database.execute(f'{query} ORDER BY "{unique}" {direction} LIMIT %s', args)
-            for after, *row in rows:
-                records = self.readable([row])
-                found += (each for each in records if self.kind.key(unique).of(each) == after)
-        return found[:at_most]
 
     def page(
         self,

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 
 from model.errors import BadInstallation, InviteSpent
 from model.kinds import USERS
+from model.names import unique_key
 from model.records import User
 from model.rules import USER_IDS_END
 from storage.postgresql.connections import Database
@@ -25,17 +26,17 @@ class UserTable(RecordTable, Users):
         [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
         return next_id == 1
 
-    def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
-        return self.page_by("name", prefix, after, at_most, backwards)
-
-    def _containing(self, part: str, after: str, at_most: int) -> list[User]:
+    def _by_name(self, part: str, after: str, at_most: int, backwards: bool) -> list[User]:
         found, rows = [], None
+        sign, order = ("<", "name DESC") if backwards else (">", "name")
+        # All names may be looked at. The index has them without the records, which are long.
+        place = f"position(%s in name) > 0 AND name {sign} %s ORDER BY {order} LIMIT %s"
+        names = f"SELECT name FROM users WHERE {place}"
+        query = f"SELECT name, id, record FROM users WHERE name IN ({names}) ORDER BY {order}"
         while rows is None or (len(rows) == at_most > len(found)):
-            condition = "WHERE position(%s in name) > 0 AND name > %s ORDER BY name LIMIT %s"
-            query = f"SELECT name, id, record FROM users {condition}"
             rows = self.database.execute(query, [part, after, at_most])
-            found += self.readable(row[1:] for row in rows)
-            after = rows[-1][0] if rows else after
+            for after, *row in rows:
+                found += (user for user in self.readable([row]) if unique_key(user.name) == after)
         return found[:at_most]
 
     def number(self) -> int:

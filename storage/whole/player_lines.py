@@ -140,6 +140,10 @@ def _build_user(record: dict, problems: dict[str, str]) -> User:
     # Other servers may accept hidden characters, and have other ends of lines.
     user.bio = drop_hidden(user.bio.replace("\r\n", "\n").replace("\r", "\n"))
     user.play_ms *= 60_000  # a line has minutes
+    if "created" not in record:  # a player with a past is not new: the join was before all of it
+        past = [user.last_heartbeat, user.pfp_timestamp]
+        known = [time - 1 for time in past if time and not _check_time(time, 1)]
+        user.created = min([user.created, *known])
     return user
 
 

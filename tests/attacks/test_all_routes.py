@@ -422,6 +422,8 @@ STAMPED = {
     "/admin/chat/given-up": {},
     "/admin/chat/key": {"seen": "<chat_seen>"},
     "/admin/chat/remove": {"seen": "<chat_seen>"},
+    "/admin/announcement": {"text": "Hello.", "days": "1", "seen": "<seen>"},
+    "/admin/announcement/end": {"seen": "<seen>"},
     "/admin/mail/test": {},
     "/admin/checklist/hide": {},
     "/admin/invitations": {"days": "7", "uses": "1"},
@@ -475,7 +477,7 @@ NOT_STAMPED = {
         *("/developer/<client_id>/cover", "/admin/look/logo", "/welcome/picture", "/welcome/flair"),
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),
         *("/account/sign-out-others", "/oauth/logout", "/oauth/logout/confirm"),
-        "/account/apps/shown",
+        *("/account/apps/shown", "/announcement/dismiss"),
     ),
     "a press without typing changes nothing, or a further press or a sign-in undoes it",
 )
@@ -537,7 +539,7 @@ def test_stamped_routes_have_a_stamp(
     store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
     given_up = Message("0" * 15 + "-00000000", "chat", "player", "{}", 1, 2**45, given_up=5)
     store.records(OUTBOX).add(given_up)
-    store.records(LOOKS).put(Look("site", 1, logo=1))
+    store.records(LOOKS).put(Look("site", 1, logo=1, announcement="Hi.", announced_until=2**45))
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     shown = [
         *("/", "/account", "/account/security", "/account/data", profile, client_page),
@@ -545,7 +547,7 @@ def test_stamped_routes_have_a_stamp(
     ]
     shown += [
         *(f"/games/{game.id}/report", f"/admin/reports/{report.id}", "/admin/invitations"),
-        *("/admin", "/admin/look", "/admin/chat"),
+        *("/admin", "/admin/look", "/admin/announcement", "/admin/chat"),
     ]
     app.config["SMTP_URL"] = "smtp://localhost:1"
     pages = list(map(administrator_browser.get, shown))

@@ -243,7 +243,7 @@ RECORDS = {
         *(USER, USER.grants["a" * 24], USER.sessions[0], USER.suspension, USER.notices[0]),
         Invite("0" * 64, 5, used_by=[1]),
         records.Handle("ada", 1),
-        records.OpenIdKey("k" * 43, "modulus", "key", 5, 6),
+        site_records.OpenIdKey("k" * 43, "modulus", "key", 5, 6),
         records.FormerName("0" * 64, 1, 5),
         records.FormerEmail("0" * 64, 1, 5, 4),
         Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5, transports=["usb"]),

@@ -17,31 +17,34 @@ DAY = 86_400  # seconds
 
 class TestLists:
     @staticmethod
-    def names(storage, prefix: str = "", after: str = "", at_most: int = 50) -> list[str]:
-        return [user.name for user in storage.users.by_name(prefix, after, at_most)]
+    def names(storage, part: str = "", after: str = "", at_most: int = 50) -> list[str]:
+        return [user.name for user in storage.users.by_name(part, after, at_most)]
 
     def test_players_are_listed_in_the_order_of_keys(self, storage, open_installation, subtests):
         for number, name in enumerate(("Zoe", "ada", "Adam", "ADA b", "Éva", "Ｋim", "アダ")):
             storage.users.register(name, f"{number}@example.org", "")
         every = ["ada", "ADA b", "Adam", "Kim", "Zoe", "Éva", "アダ"]
+        assert storage.users.number() == len(every)
         for store in (storage, open_installation()):
-            for (prefix, after, at_most), expected in {
+            for (part, after, at_most), expected in {
                 **{("", "", 50): every, ("", "", 2): every[:2], ("", "ada b", 2): every[2:4]},
                 **{("ada", "", 50): every[:3], ("ada", "ada", 1): ["ADA b"], ("", "", 0): []},
                 **{("é", "", 50): ["Éva"], ("k", "a", 50): ["Kim"], ("k", "z", 50): []},
+                **{("a", "ada b", 50): ["Adam", "Éva"], ("m", "", 1): ["Adam"]},
+                **{("da", "adam", 50): [], ("ダ", "", 50): ["アダ"], ("%", "", 50): []},
                 **{("", "アダ", 50): [], ("", "adaa", 2): every[2:4]},  # nobody's
             }.items():
-                with subtests.test(prefix=prefix, after=after, at_most=at_most):
-                    assert self.names(store, prefix, after, at_most) == expected
-            for (prefix, before, at_most), expected in {
+                with subtests.test(part=part, after=after, at_most=at_most):
+                    assert self.names(store, part, after, at_most) == expected
+            for (part, before, at_most), expected in {
                 **{("", "アダ", 50): every[:-1], ("", "ン", 2): every[-2:], ("", "", 50): []},
                 **{("", "adam", 1): ["ADA b"], ("", "ada", 50): [], ("", "アダ", 0): []},
                 **{("ada", "zoe", 2): every[1:3], ("ada", "adam", 50): every[:2]},
-                **{("é", "アダ", 50): ["Éva"], ("k", "a", 50): []},
+                **{("é", "アダ", 50): ["Éva"], ("k", "a", 50): [], ("m", "zoe", 1): ["Kim"]},
                 ("", "adaa", 50): every[:2],  # nobody's
             }.items():
-                with subtests.test(prefix=prefix, before=before, at_most=at_most):
-                    found = store.users.by_name(prefix, before, at_most, backwards=True)
+                with subtests.test(part=part, before=before, at_most=at_most):
+                    found = store.users.by_name(part, before, at_most, backwards=True)
                     assert [user.name for user in found] == expected[::-1]
 
     def test_name_is_found_and_taken_in_each_spelling_of_its_key(self, storage, subtests):
@@ -60,7 +63,7 @@ class TestLists:
                 storage.users.rename(user.id, spelled)
                 assert storage.users.find_by_login(name).name == spelled
 
-    def test_strange_text_begins_nobodys_name(self, storage, ada, subtests):
+    def test_strange_text_is_in_nobodys_name(self, storage, ada, subtests):
         for text in (*"%_*\\\x00\ud800\u202e", "a%", "../users", "a" * 10_000):
             with subtests.test(ascii(text)[:20]):
                 assert self.names(storage, text) == []
@@ -81,20 +84,6 @@ class TestLists:
         storage.users.reserve_ids(77)
         assert self.names(other) == self.names(storage) == ["CHARLES", "Dora"]
         assert ids_of(other.users.newest(5)) == [77, ada.id]
-
-    def test_players_whose_names_contain_a_text(self, storage, subtests):
-        for number, name in enumerate(("Zoe", "ada", "Adam", "Kim", "Madame", "a.b", "Éva")):
-            storage.users.register(name, f"{number}@example.org", "")
-        assert storage.users.number() == 7
-        for (part, after, at_most), expected in {
-            **{("ada", "", 50): ["ada", "Adam", "Madame"], ("ada", "ada", 1): ["Adam"]},
-            **{("", "kim", 50): ["Madame", "Zoe", "Éva"], ("ada", "madame", 50): []},
-            **{(".", "", 50): ["a.b"], ("é", "", 50): ["Éva"]},
-            **{("%", "", 50): [], ("a\x00", "", 50): []},
-        }.items():
-            with subtests.test(part=part, after=after, at_most=at_most):
-                found = storage.users.containing(part, after, at_most)
-                assert [user.name for user in found] == expected
 
     def test_newest_players_come_first(self, storage):
         users = [storage.users.register(f"Ada {n}", f"{n}@example.org", "") for n in "abcd"]

@@ -24,7 +24,8 @@ from click.testing import CliRunner
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
 from model.errors import BadInstallation, NoSuchPicture, StorageError
-from model.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, OpenIdKey, User, sha256
+from model.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, User, sha256
+from model.site_records import OpenIdKey
 from storage.flat_files import disk
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check

@@ -40,7 +40,8 @@ LAYOUT_PROBLEMS = """([firstCard, touchTarget, isUsualSize]) => {
         while (around !== card && !clips(around)) around = around.parentElement;
         if (around === card) report("cut off by its card", each);
     }
-    const [card] = document.querySelectorAll("header:has(.site) ~ main section");
+    const cards = "header:has(.site) ~ main :is(section, .announcement)";
+    const [card] = document.querySelectorAll(cards);
     const isWindow = card?.querySelector(".game-name"); // beside a game: its header is lower
     if (card && !isWindow && box(card).top + scrollY !== firstCard) report("not at the top", card);
     return problems;

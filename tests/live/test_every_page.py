@@ -95,6 +95,8 @@ def names(server: RunningServer) -> dict[str, str]:
     report_acts.report(Authority(store, Actor(2)), suspended, "insults", "W" * REPORT_LENGTH)
     for uses in (1, 20):
         store.invites.issue(7, uses=uses, note="W" * 60, flair="x" * 30, used_by=[2, 3, 4, 9])
+    announced = {"announcement": f"{'W' * 250} {LONG_URL}", "announced_until": now + DAY}
+    store.records(LOOKS).add(Look("site", 5, announced=5, **announced))
     store.records(NOTES).add(Note("0" * 15 + "-00000000", 3, 1, "W" * 300, now))
     for number in range(120):
         store.audit.write("user suspend", 1, user=number % 6, days=7)
@@ -111,6 +113,7 @@ def names(server: RunningServer) -> dict[str, str]:
     authorize = "oauth/authorize?response_type=code&scope=email&client_id="
     return {
         **{"site": server.address, "report": report, "link": link.strip()},
+        "invite": store.invites.issue(7, by=2, names_inviter=True),
         "code": asked["user_code"],
         **{"app": games[5].id, "hidden": games[8].id, "device": device.id},
         "consent": f"{authorize}{games[5].id}&redirect_uri={LONG_URL}",
@@ -123,6 +126,7 @@ OF_ADMINISTRATORS = (
     *("admin", "admin/players", "admin/players?list=suspended", "admin/players?name=zzz"),
     *("admin/docs", "admin/docs/administrator"),
     *("admin/invitations", "admin/apps", "admin/log", "admin/look", "admin/chat"),
+    "admin/announcement",
     *("users/3", "games/{app}", "developer", "developer/{app}", "developer/{app}/try"),
     *("developer/{device}", "developer/{device}/try"),
 )
@@ -142,6 +146,7 @@ PAGES = (
     *((None, each) for each in (*OF_GAMES, "sign-in", "nothing", "players", "recover", "users/2")),
     *((None, each) for each in (*OF_PLAYERS, "sign-up?next=/play/{app}/signed-in")),
     *((None, f"developer/docs{each}") for each in DOCUMENTS),
+    (None, "sign-up?invite={invite}"),
     (None, "sign-up", SIGN_UP, "Create account", PROBLEM),
     (None, "{link}", {}, "Continue"),
     *((WIDE, each) for each in ("", "{consent}", "account/apps", "account/security")),
@@ -327,7 +332,7 @@ def test_warning_fits_every_screen_until_it_is_confirmed(server: RunningServer, 
 
 def test_shade_of_the_accent_fills_the_buttons(server: RunningServer, names, browse):
     looks = server.open_storage().records(LOOKS)
-    looks.add(Look("site", 5, accent=ACCENTS[0]))
+    looks.put(Look("site", 5, accent=ACCENTS[0]))
     page = browse()
     page.goto(f"{server.address}/sign-in")
     for scheme, theme in zip(("light", "dark"), colours_of(ACCENTS[0]), strict=True):

@@ -8,9 +8,9 @@ from cached_pictures import generate_picture
 
 from model.errors import BadInstallation, StorageFailed, TooManyClients
 from model.kind import DAY_MS, day_of
-from model.records import ADMINISTRATOR, PICTURE_SIZES, OpenIdKey, now_ms
+from model.records import ADMINISTRATOR, PICTURE_SIZES, now_ms
 from model.rules import USER_IDS_END
-from model.site_records import Invite
+from model.site_records import Invite, OpenIdKey
 from storage import Storage
 from storage.maintenance import Problem
 from storage.postgresql import schema

@@ -6,8 +6,8 @@ import fixtures
 import pytest
 from forms import parse, problems_of, text_of
 
-from identity.acts.look import read_look
 from identity.messages.webhook import content_of
+from identity.site.look import read_look
 from model.errors import ChangedBefore
 from model.kind import DAY_MS
 from model.kinds import OUTBOX, WEBHOOKS

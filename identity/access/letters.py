@@ -198,9 +198,12 @@ def _post(kind: str, user: User, letter: Letter, good_for: int = 0) -> None:
 
 
 def post_letter(
-    store: Storage, config: Mapping[str, str], kind: str, user: User, letter: Letter, good_for: int
+    store: Storage, config: Mapping, kind: str, user: User, letter: Letter, good_for: int = 0
 ) -> None:
-    """Put a letter to a confirmed address into the outbox for milliseconds; only log a failure."""
+    """Put a letter to a confirmed address into the outbox; only log a failure.
+
+    It is sent within `good_for` milliseconds (0: at any time) or not at all.
+    """
     from identity.messages.mail import compose  # not without mail
 
     good_until = now_ms() + good_for if good_for else 0

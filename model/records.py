@@ -201,6 +201,7 @@ class Client:
     used: int = added(0)  # the last sign-in there, to the hour; 0: none yet
     declined: bool = added(False)  # a moderator looked at the game, and left it unlisted
     device: bool = added(False)  # of a public client: it signs in on another device (RFC 8628)
+    tags: list[str] = added(factory=list)  # of its game, from TAGS in `model.client_rules`
 
     @property
     def cover_id(self) -> str | None:
@@ -393,8 +394,3 @@ class Attempt:
     """One counted attempt, for `Attempts.refund`."""
 
     place: str  # by which the backend finds it
-
-
-def check_suspension(suspension: Suspension | None) -> str | None:
-    """Check the reason of a suspension, if there is one: plain text on one line, maybe empty."""
-    return rules.check_description(suspension.reason) if suspension else None

@@ -10,6 +10,8 @@ from model.records import CLOCK_TOLERANCE, Client, User, now_ms
 from storage import Storage
 from storage.repositories import unchanged
 
+APPS_READ = 100  # of one player
+
 
 def is_playing(user: User) -> bool:
     """Return True if the user sent a heartbeat in the last SITTING_GAP; the sign-up is not one."""
@@ -34,6 +36,12 @@ def games_played(store: Storage, user: User, at_most: int) -> list[tuple[Client,
     times = {name: each.played for name, each in user.consents.items() if not each.hidden}
     ids = sorted(filter(times.get, times), key=times.get, reverse=True)
     return [(each, times[each.id]) for each in _listed_games(store, ids)[:at_most]]
+
+
+def games_made(store: Storage, user: User, at_most: int) -> list[Client]:
+    """Return the listed games among the apps of a player, at most APPS_READ, the newest first."""
+    ids = [each.id for each in store.clients.of_owner(user.id, at_most=APPS_READ)]
+    return sorted(_listed_games(store, ids), key=lambda game: game.created, reverse=True)[:at_most]
 
 
 def _listed_games(store: Storage, ids: list[str]) -> list[Client]:

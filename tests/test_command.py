@@ -45,7 +45,7 @@ USER_FIELDS |= {"modLevel", "pfpTimestamp", "email", "suspended"}
 CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
     *("game_url", "description", "listed", "disabled_by", "public", "require_pkce", "no_email"),
-    *("device", "post_logout_redirect_uris", "only_groups", "cover", "used", "declined"),
+    *("device", "post_logout_redirect_uris", "only_groups", "cover", "used", "declined", "tags"),
 }
 
 
@@ -369,6 +369,18 @@ def test_client_owner_can_be_set_and_removed(installation):
     assert changed["redirect_uris"] == ["http://127.0.0.1/back"]
     again = installation.record("client", "set", client_id, "--owner", "ada@example.org")
     assert again == changed | {"owner": "ada"}
+
+
+def test_client_has_up_to_three_tags(installation):
+    added = installation.record("client", "add", "Halma", "--redirect-uri", CALLBACK, "--tag=board")
+    change, client_id = ("client", "set", added["client_id"]), added["client_id"]
+    assert added["tags"] == ["board"]
+    for tags in (["quiz", "puzzle"], []):
+        options = (f"--tag={each}" for each in tags or [""])
+        assert installation.record(*change, *options)["tags"] == tags
+    for wrong in (["chess"], ["board", "cards", "quiz", "puzzle"]):
+        installation.refusal(*change, *(f"--tag={each}" for each in wrong))
+    assert installation.record("client", "show", client_id)["tags"] == []
 
 
 def test_client_disable_enable_and_delete(installation):

@@ -31,7 +31,7 @@ BAD_APP = [
     (400, "post_logout_redirect_uris", (f"{URI}\nhttps://game.example/#left", f"{URI}/*")),
     (400, "game_url", ("http://localhost/game", "https://space.example:6000/")),
     (409, "game_url", (TAKEN,)),
-    (400, "description", ("two\nlines",)),
+    (400, "description", ("x" * 1001, "a\u202eb")),
     (400, "who flair", ("flair",)),
 ]
 APP = {"name": "<Other>", "redirect_uris": URI, "description": "A & B"}

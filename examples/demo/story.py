@@ -56,8 +56,8 @@ GARDEN_GAME = Game(
     "Secret Garden",
     "gita",
     "Plant flowers together. Your ticket lets you in.\n\nEach of us has one plot and one colour. A "
-    "flower grows while its gardener is here, and wilts a little on the days without them. What you "
-    "plant stays: the garden is the same for everybody, so look where the others have been first.",
+    "flower grows while its gardener is here, and wilts a little on the days without them. What "
+    "you plant stays: the garden is the same for everybody, so look where the others have been.",
     96.4,
     8,
     "garden",

@@ -272,9 +272,9 @@ def test_many_games_are_sorted_and_searched(store, anyone, add_game, add_players
     assert shown(page) == by_name
     links = {a.text: (a["href"], a.get("aria-current")) for a in parse(page).select(".line a")}
     assert links == {
-        "Newest": ("/?order=newest", None),
-        "Most played now": ("/?order=played", None),
-        "By name": ("/?order=name", "true"),
+        "Newest": ("/?order=newest#games", None),
+        "Most played now": ("/?order=played#games", None),
+        "By name": ("/?order=name#games", "true"),
     }
     users = add_players("one", "two", "three")
     by_id = {each.name: each for each in store.clients.games(True)}

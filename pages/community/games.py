@@ -33,7 +33,7 @@ from storage.repositories import unchanged
 
 GAMES_SHOWN = 24  # on one page
 LONG = 9  # games from which their list can be searched and sorted
-SEARCHED = 2000  # games at most
+SEARCHED = 1000  # games at most
 # By the name of the order: an index of clients, and True if its keys go down.
 ORDERS = {"newest": ("time", True), "played": ("time", True), "name": ("title", False)}
 BESIDE_UNLISTED = ("unlisted_before", "unlisted_after")  # query parameters

@@ -29,13 +29,8 @@ client_argument = click.argument("client_id", type=unwrap, metavar="CLIENT_ID")
 description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
 )
-tag_option = click.option(
-    "--tag",
-    "tags",
-    metavar="TAG",
-    multiple=True,
-    help=f"What its game is, up to {TAGS_LENGTH}: {', '.join(TAGS)}. Repeatable.",
-)
+TAG_HELP = f"What its game is, up to {TAGS_LENGTH} of {', '.join(TAGS)}. Repeatable."
+tag_option = click.option("--tag", "tags", metavar="TAG", multiple=True, help=TAG_HELP)
 post_logout_option = click.option(
     "--post-logout-redirect-uri",
     "post_logout_redirect_uris",

@@ -1,10 +1,9 @@
 """Generated covers: a scene with a creature, different for each app.
 
-The tags of a game say which scenes it may have, if they say so; else it may have any. The id of the
-app chooses one of them, the colours and the creature, unless a word of the name ("star", "castle")
-asks for one of the scenes. A board with men on it has no creature. The same id, name and
-tags give the same cover on every machine. It has no letters: at this size they are hard to read
-over a scene, and the name stands beside it.
+The tags of a game may limit the scenes. The id of the app chooses one of them, the colours and the
+creature, unless a word of the name ("star", "castle") asks for one. The same id, name and tags give
+the same cover on every machine. It has no letters: at this size they are hard to read over a scene,
+and the name stands beside it.
 """
 
 import hashlib
@@ -74,11 +73,8 @@ class View:
         if self.scene not in (draw_space, draw_cave, draw_board, draw_men):
             self.draw_sky()
         self.scene(self)
-        if self.scene is not draw_men:
-            self.draw_creature()
-
-    def draw_creature(self) -> None:
-        """Draw a creature that stands on the ground."""
+        if self.scene is draw_men:
+            return
         body, place = self.roll(1 << BODY_BITS), (3 + self.roll(18), GROUND - 7)
         colour = self.colour(CONTRAST, 0.66 if self.night else 0.42, 0.62)
         face = draw_face(body, {".": INK, "#": colour, "o": WHITE})

@@ -21,11 +21,15 @@ def is_playing(user: User) -> bool:
 
 def game_shown(store: Storage, user: User, viewer: User | None) -> Client | None:
     """Return the game that a user plays now if the viewer (None: a guest) may know it, or None."""
-    if user.last_game is None or not is_playing(user):
-        return None
-    if user.hides_game and not may_see_hidden(viewer, user):
-        return None
-    return next(iter(_listed_games(store, [user.last_game])), None)
+    return games_shown(store, [user], viewer).get(user.id)
+
+
+def games_shown(store: Storage, users: list[User], viewer: User | None) -> dict[int, Client]:
+    """Return, by user id, the games that users play now and that the viewer may know."""
+    shown = [each for each in users if not each.hides_game or may_see_hidden(viewer, each)]
+    ids = {each.id: each.last_game for each in shown if each.last_game and is_playing(each)}
+    games = {each.id: each for each in _listed_games(store, list(ids.values()))}
+    return {user_id: games[game] for user_id, game in ids.items() if game in games}
 
 
 def games_played(store: Storage, user: User, at_most: int) -> list[tuple[Client, int]]:

@@ -1,7 +1,6 @@
 """Games: the home page, the page of each one, heartbeats, and signing in beside one."""
 
 import contextlib
-import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from identity.access.sessions import redirect_to_sign_in, signed_in_player
 from identity.acts import accounts, apps
 from identity.acts.look import read_look
 from identity.acts.naming import Named, name_owner
-from identity.acts.presence import game_shown, games_made
+from identity.acts.presence import games_made, games_shown
 from identity.acts.rights import may_list, may_see_hidden
 from identity.http.context import base_url, get_storage
 from identity.site.formatting import DAY
@@ -104,7 +103,7 @@ def home_page(problems: dict[str, str]) -> str:
         welcome=welcome,
         moderates=moderates,
         listed=listed_games(counts),
-        unlisted=games_shown("unlisted", {}) if moderates else {},
+        unlisted=games_on("unlisted", {}) if moderates else {},
         last=find_last_game(player, playing) if player else None,
         counts=counts,
         now=playing_now(playing, player),
@@ -115,7 +114,7 @@ def home_page(problems: dict[str, str]) -> str:
 
 
 def listed_games(counts: Counter) -> dict:
-    """Return what `games_shown` does of listed games, in the `order` of the query.
+    """Return what `games_on` does of listed games, in the `order` of the query.
 
     `q` in the query is a part of a name, or a tag. If "played" is the order, the first page begins
     with the games that are played now, of which there are `counts` by client id.
@@ -124,13 +123,13 @@ def listed_games(counts: Counter) -> dict:
     order, part = order if order in ORDERS else "newest", unique_key(search)
     played = find_most_played(counts, part) if order == "played" else []
     query = {"q": search or None, "order": order}
-    shown = games_shown("listed", query, part, played)
+    shown = games_on("listed", query, part, played)
     is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
     orders = {each: url_for(".home", q=query["q"], order=each) for each in ORDERS}
     return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
 
 
-def games_shown(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
+def games_on(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
     """Return the `games` of a page that can be played here, each with its owner.
 
     They are on the shelf "listed" or "unlisted", and the key `part` is found in them; `first` are
@@ -146,8 +145,8 @@ def games_shown(shelf: str, query: dict, part: str = "", first: Sequence[Client]
         return [each for each in found if is_found(each, part)][:size]
 
     places = [place_of_game(index, each) for each in (before, after)]
-    page = page_beside(read, GAMES_SHOWN, *places)
-    if not any(places) or not page.shown:  # or they are gone
+    page = page_beside(read, GAMES_SHOWN - (0 if any(places) else len(first)), *places)
+    if not page.shown and any(places):  # they are gone
         page = page_beside(read, GAMES_SHOWN - len(first))
     ids = {each.id for each in first}
     others = [each for each in page.shown if each.id not in ids]
@@ -227,15 +226,15 @@ def playing_now(
     store = get_storage()
     ids = [each for each, client_id in playing.items() if game is None or client_id == game.id]
     sees_players = viewer or current_app.config["PLAYERS"] == "everyone"
-    found = (
-        (user, named)
-        for some in (ids[:at_most], ids[at_most : FACES_READ * at_most])
-        for user in (store.users.read_from_many(some, unchanged) if sees_players else [])
-        if has_face(user, viewer)
-        for named in [game_shown(store, user, viewer)]
-        if game is None or named == game
-    )
-    return {"number": len(ids), "faces": list(itertools.islice(found, at_most))}
+    faces, read = [], ids if sees_players else []
+    for some in (read[:at_most], read[at_most : FACES_READ * at_most]):
+        if len(faces) < at_most:
+            users = store.users.read_from_many(some, unchanged)
+            users = [each for each in users if has_face(each, viewer)]
+            named = games_shown(store, users, viewer)
+            found = ((each, named.get(each.id)) for each in users)
+            faces += (each for each in found if game is None or each[1] == game)
+    return {"number": len(ids), "faces": faces[:at_most]}
 
 
 @games.get("/playing")

@@ -276,12 +276,23 @@ def test_many_games_are_sorted_and_searched(store, anyone, add_game, add_players
         "Most played now": ("/?order=played#games", None),
         "By name": ("/?order=name#games", "true"),
     }
-    users = add_players("one", "two", "three")
-    by_id = {each.name: each for each in store.clients.games(True)}
-    for user, name in zip(users, ("épée", "Eagles", "Eagles"), strict=True):
-        play(store, user, by_id[name])
-    rest = [each for each in newest if each not in ("épée", "Eagles")]
-    assert shown(anyone.get("/?order=played")) == ["Eagles", "épée", *rest]
+    listed = {each.name: each for each in store.clients.games(True)}
+    secret = add_game("Secret", listed=False)
+    played = [listed["épée"], secret, listed["Eagles"], listed["Eagles"], secret]
+    for user, game in zip(
+        add_players(*("one", "two", "three", "four", "five")), played, strict=True
+    ):
+        play(store, user, game)
+    most = ["Eagles", "épée", *(each for each in newest if each not in ("épée", "Eagles"))]
+    assert shown(anyone.get("/?order=played")) == most
+    with monkeypatch.context() as short:
+        short.setattr("pages.community.games.GAMES_SHOWN", 4)
+        page = anyone.get("/?order=played")
+        pages = [shown(page)]
+        while links := parse(page).select("nav.pages a[rel=next]"):
+            page = anyone.get(links[0]["href"])
+            pages.append(shown(page))
+        assert sum(pages, []) == most and len(pages[0]) == 4
     for search, found in {
         "PONG": ["pong 2", "Pong"],
         " ｇard": ["Zoë's Garden"],

@@ -19,6 +19,7 @@ from identity.oauth.programs import (
 from identity.site.look import read_look, site_name_of
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game, read_settings
+from model.client_rules import TAGS, TAGS_LENGTH
 from model.encoding import record_as_dict
 from model.errors import StorageError
 from model.records import Client
@@ -29,7 +30,8 @@ client_argument = click.argument("client_id", type=unwrap, metavar="CLIENT_ID")
 description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
 )
-
+TAG_HELP = f"What its game is, up to {TAGS_LENGTH} of {', '.join(TAGS)}. Repeatable."
+tag_option = click.option("--tag", "tags", metavar="TAG", multiple=True, help=TAG_HELP)
 post_logout_option = click.option(
     "--post-logout-redirect-uri",
     "post_logout_redirect_uris",
@@ -124,6 +126,7 @@ class NamingPrograms(click.Command):
 @click.option("--redirect-uri", "redirect_uris", metavar="URI", multiple=True, help="Repeatable.")
 @click.option("--game-url", metavar="URL", help="Where its game is, to be played on this site.")
 @description_option
+@tag_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
 @click.option("--device", is_flag=True, help="It signs players in on another device (RFC 8628).")
@@ -202,6 +205,7 @@ def client_show(client_id: str, as_json: bool) -> None:
 )
 @click.option("--game-url", metavar="URL", help="Another address of its game; '' for none.")
 @description_option
+@tag_option
 @click.option("--owner", metavar="USER", help="Another owner; '' for the administrators.")
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")

@@ -1,14 +1,15 @@
 """Generated covers: a scene with a creature, different for each app.
 
-The id of the app chooses the colours, the creature and the scene, unless a word of the name
-("star", "castle") asks for one. The same id and name give the same cover on every machine. It has
-no letters: at this size they are hard to read over a scene, and the name stands beside it.
+The tags of a game may limit the scenes. The id of the app chooses one of them, the colours and the
+creature, unless a word of the name ("star", "castle") asks for one. The same id, name and tags give
+the same cover on every machine. It has no letters: at this size they are hard to read over a scene,
+and the name stands beside it.
 """
 
 import hashlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from PIL import Image, ImageDraw
 
@@ -20,9 +21,9 @@ GROUND = 19  # the first row below the feet of the creature
 INK, CREAM, LIGHT, WHITE = (23, 48, 43), (255, 240, 194), (255, 216, 119), (255, 255, 255)
 
 
-def generate_cover(client_id: str, name: str) -> dict[str, bytes]:
+def generate_cover(client_id: str, name: str, tags: Iterable[str] = ()) -> dict[str, bytes]:
     """Return the cover of an app, as webp files by size name."""
-    view = View(client_id, name)
+    view = View(client_id, name, tags)
     view.draw()
     # Lossless, where `quality` is how long the encoder searches: more of it saves no byte here.
     nearest = Image.Resampling.NEAREST
@@ -35,12 +36,16 @@ class View:
     `shades` go from far to near. Coordinates are cells, and the last one is drawn as well.
     """
 
-    def __init__(self, client_id: str, name: str) -> None:
+    def __init__(self, client_id: str, name: str, tags: Iterable[str] = ()) -> None:
         # `random` gives the same numbers only within a version of Python.
         self._number = int.from_bytes(hashlib.shake_256(client_id.encode()).digest(200))
         self.hue, self.night, rolled = self.roll(HUES), not self.roll(3), self.roll(len(SCENES))
-        asked = (scene for scene, words in SCENES.items() if re.search(rf"\b({words})", name, re.I))
-        self.scene = next(asked, list(SCENES)[rolled])
+        # Of several tags the one with the fewest scenes says most about the game.
+        choices = [TAG_SCENES[tag] for tag in tags if tag in TAG_SCENES]
+        scenes = min(choices, key=len, default=SCENES)
+        words = ((each, SCENES[each]) for each in scenes if each in SCENES)
+        asked = (each for each, some in words if re.search(rf"\b({some})", name, re.I))
+        self.scene = next(asked, list(scenes)[rolled % len(scenes)])
         self.night |= self.scene in (draw_space, draw_cave)
         if self.scene is draw_desert:
             self.hue, self.night = 6 + self.hue * 40 // HUES, False  # sand
@@ -62,12 +67,14 @@ class View:
         return colour_of(self.hue + turn, lightness, saturation)
 
     def draw(self) -> None:
-        """Draw the sky, the scene, and a creature in front of it."""
+        """Draw the sky, the scene, and in most scenes a creature in front of it."""
         if self.night:
             self.pen.point([(self.roll(WIDTH), self.roll(13)) for _ in range(14)], CREAM)
-        if self.scene not in (draw_space, draw_cave, draw_board):
+        if self.scene not in (draw_space, draw_cave, draw_board, draw_men):
             self.draw_sky()
         self.scene(self)
+        if self.scene is draw_men:
+            return
         body, place = self.roll(1 << BODY_BITS), (3 + self.roll(18), GROUND - 7)
         colour = self.colour(CONTRAST, 0.66 if self.night else 0.42, 0.62)
         face = draw_face(body, {".": INK, "#": colour, "o": WHITE})
@@ -215,6 +222,15 @@ def draw_board(view: View) -> None:
         view.pen.point((x, y), view.shades[0 if (column + row) % 2 else 2])
 
 
+def draw_men(view: View) -> None:
+    for x, y in itertools.product(range(0, WIDTH, 5), range(0, HEIGHT, 5)):
+        view.box(x, y, x + 4, y + 4, view.shades[(x + y) // 5 % 2 * 2])
+        if (x + y) % 2 and y != 10 and view.roll(5):  # in the middle of the board there are none
+            view.pen.ellipse((x, y, x + 4, y + 4), INK)
+            colour = CREAM if y < 10 else view.colour(CONTRAST, 0.5, 0.62)
+            view.pen.ellipse((x + 1, y + 1, x + 3, y + 3), colour)
+
+
 SCENES = {  # and the words, or their beginnings, that ask for each
     draw_hills: "farm|garden|grass|bee|flower|golf|hill|sheep",
     draw_space: "space|star|moon|planet|rocket|galax|asteroid|alien|orbit",
@@ -226,4 +242,19 @@ SCENES = {  # and the words, or their beginnings, that ask for each
     draw_castle: "castle|king|queen|knight|dragon|quest|kingdom|wizard|war",
     draw_road: r"road|rac|cars?\b|kart|drive|speed|run|turbo",
     draw_board: "board|chess|card|puzzle|word|quiz|block|tile|tetr|number|draughts",
+}
+# For each tag that says something about the look of a game.
+TAG_SCENES = {
+    "action": (draw_city, draw_cave, draw_space, draw_castle),
+    "adventure": (draw_forest, draw_desert, draw_cave, draw_sea, draw_castle),
+    "arcade": (draw_space, draw_city, draw_sea, draw_board),
+    "board": (draw_men,),
+    "cards": (draw_board,),
+    "platformer": (draw_hills, draw_cave, draw_forest, draw_desert),
+    "puzzle": (draw_board,),
+    "quiz": (draw_board, draw_hills),
+    "racing": (draw_road,),
+    "role-playing": (draw_castle, draw_forest, draw_cave),
+    "simulation": (draw_hills, draw_city, draw_sea),
+    "strategy": (draw_castle, draw_hills, draw_desert),
 }

@@ -1,4 +1,4 @@
-"""The rules of a client's fields.
+"""The rules of a client's fields, and its keys.
 
 Every record holds those of `model.rules`. A new redirect URI or game URL is, besides, one that
 browsers open: records from before that rule are read as they are.
@@ -6,6 +6,7 @@ browsers open: records from before that rule are read as they are.
 
 import re
 import socket
+import unicodedata
 from urllib.parse import urlsplit
 
 from model import names, rules
@@ -20,6 +21,11 @@ BLOCKED_PORTS |= {554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 
 BLOCKED_PORTS |= {4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
 WILDCARD = re.compile(r"[/\w*]\*(?=/|$)")
 IN_NUMBERS = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # WHATWG URL 3.5: an IPv4 address
+# What a game may be; `templates/kit/words.html` has the words for each.
+TAGS = ("action", "adventure", "arcade", "board", "cards", "creative", "multiplayer", "platformer")
+TAGS += ("puzzle", "quiz", "racing", "role-playing", "simulation", "sports", "strategy")
+TAGS_LENGTH = 3  # of one game
+TITLE_BYTES = 28  # of a name; each is two letters of a key, behind the shelf
 HOST_LENGTH, LABEL_LENGTH = 253, 63  # characters (RFC 1035 2.3.4)
 A_LABEL = "xn--"  # RFC 5890 2.3.2.1
 
@@ -40,10 +46,11 @@ def new_rules(client: Client) -> Rules:
         "name": names.check_client_name,
         "redirect_uris": lambda uris: check_new_uris(uris, client.public),
         "game_url": lambda url: rules.check_game_url(url) or (url and check_opens(url)),
-        "description": rules.check_description,
+        "description": rules.check_bio,
         "post_logout_redirect_uris": lambda uris: check_new_uris(uris, client.public),
         "only_groups": rules.check_groups,
         "device": lambda device: rules.check_device(device, client.public),
+        "tags": check_tags,
     }
 
 
@@ -96,6 +103,46 @@ def _is_label(label: str) -> bool:
     return len(label) <= LABEL_LENGTH and not text.isascii()
 
 
+def check_tags(tags: list[str]) -> str | None:
+    """Check that a game has few tags, each of TAGS and once."""
+    if unknown := next((tag for tag in tags if tag not in TAGS), None):
+        return f"{unknown!r} is no tag. The tags are {', '.join(TAGS)}."
+    if len(tags) > TAGS_LENGTH or len(set(tags)) < len(tags):
+        return f"Choose up to {TAGS_LENGTH} different tags."
+    return None
+
+
 def may_get_email(client: Client) -> bool:
     """Return True for a client that may ask for emails; on the play page no game gets one."""
     return not client.no_email and bool(client.redirect_uris or client.device)
+
+
+# -- keys, for the indexes of `model.kinds` --------------------------------------------------------
+
+
+def shelf(client: Client) -> str | None:
+    """Return whether a game is on the home page, as a key; None for an app that is no game."""
+    return ("listed" if client.listed else "unlisted") if client.is_game else None
+
+
+def by_time(client: Client) -> str | None:
+    """Return the key of a game on its shelf in the order in which games were registered."""
+    place = shelf(client)
+    return place and f"{place}{client.created:015d}"
+
+
+def by_title(client: Client) -> str | None:
+    """Return the key of a game on its shelf in the order of names, accents and case aside."""
+    place, name = shelf(client), unicodedata.normalize("NFKD", client.name).casefold()
+    return place and place + name.encode(errors="replace")[:TITLE_BYTES].hex()
+
+
+def awaits_listing(client: Client) -> str | None:
+    """Return the key of a game that no moderator has listed, declined or disabled, else None."""
+    is_decided = client.listed or client.declined or client.disabled
+    return "waiting" if client.is_game and not is_decided else None
+
+
+def signs_out(client: Client) -> str | None:
+    """Return the key of an app to which a sign-out may return (OpenID Connect), else None."""
+    return "returns" if client.post_logout_redirect_uris else None

@@ -74,7 +74,7 @@ def check_suspension(suspension: Suspension | None) -> str | None:
 USER_RULES: Rules = {
     "name": names.check_name,
     "email": addresses.check_email,
-    "suspension": check_suspension,
+    "suspension": lambda each: rules.check_description(each.reason) if each else None,
     "bio": rules.check_bio,
     "mod_level": rules.check_mod_level,
 }
@@ -154,22 +154,6 @@ def owner_key(owner_id: int | None) -> str:
     return "none" if owner_id is None else str(owner_id)
 
 
-def _shelf(client: Client) -> str | None:
-    """Return whether a game is on the home page, as a key; None for an app that is no game."""
-    return ("listed" if client.listed else "unlisted") if client.is_game else None
-
-
-def _awaits_listing(client: Client) -> str | None:
-    """Return the key of a game that no moderator has listed, declined or disabled, else None."""
-    is_decided = client.listed or client.declined or client.disabled
-    return "waiting" if client.is_game and not is_decided else None
-
-
-def _signs_out(client: Client) -> str | None:
-    """Return the key of an app to which a sign-out may return (OpenID Connect), else None."""
-    return "returns" if client.post_logout_redirect_uris else None
-
-
 CLIENTS = Kind(
     "clients",
     "client",
@@ -179,10 +163,12 @@ CLIENTS = Kind(
     unique=(Unique("origin", "origins", lambda c: c.game_origin, OriginTaken, {"game_url"}),),
     indexes=(
         Index("owner", lambda client: owner_key(client.owner_id), {"owner_id"}),
-        Index("games", _shelf, {"game_url", "listed"}),
-        Index("queue", _awaits_listing, {"game_url", "listed", "declined", "disabled"}),
+        Index("games", client_rules.shelf, {"game_url", "listed"}),
+        Index("time", client_rules.by_time, {"game_url", "listed", "created"}),
+        Index("title", client_rules.by_title, {"game_url", "listed", "name"}),
+        Index("queue", client_rules.awaits_listing, {"game_url", "listed", "declined", "disabled"}),
         Index("used", lambda c: hour_of(c.used) if c.used else None, {"used"}),
-        Index("logout", _signs_out, {"post_logout_redirect_uris"}),
+        Index("logout", client_rules.signs_out, {"post_logout_redirect_uris"}),
     ),
     rules=client_rules.new_rules,
     must_hold=client_rules.kept_rules,

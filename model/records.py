@@ -205,6 +205,7 @@ class Client:
     used: int = added(0)  # the last sign-in there, to the hour; 0: none yet
     declined: bool = added(False)  # a moderator looked at the game, and left it unlisted
     device: bool = added(False)  # of a public client: it signs in on another device (RFC 8628)
+    tags: list[str] = added(factory=list)  # of its game, from TAGS in `model.client_rules`
 
     @property
     def cover_id(self) -> str | None:

@@ -4,6 +4,7 @@ Each `check_` function returns None, or a sentence that says how to correct the 
 """
 
 import base64
+import functools
 import ipaddress
 import re
 import socket
@@ -71,7 +72,7 @@ HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]
 
 
 def check_bio(bio: str) -> str | None:
-    """Check a bio: plain text of up to 1,000 characters, in one or more lines."""
+    """Check a bio or the description of a game: plain text of up to 1,000 characters, in lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
     return _check_hidden(bio)
@@ -279,6 +280,7 @@ def check_groups(groups: list[str]) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=2048)  # for each key of each game
 def check_game_url(url: str | None) -> str | None:
     """Check the address of a game; None for a client without one."""
     if url is None:
@@ -307,7 +309,7 @@ def origin_of(url: str) -> str:
 
 
 def check_description(description: str) -> str | None:
-    """Check the description of a game; it may be empty."""
+    """Check a text of one line, such as the reason of a suspension; it may be empty."""
     return check_line(description, DESCRIPTION_LENGTH, least=0)
 
 

@@ -49,7 +49,7 @@ USER_FIELDS |= {"modLevel", "pfpTimestamp", "email", "suspended"}
 CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
     *("game_url", "description", "listed", "disabled_by", "public", "require_pkce", "no_email"),
-    *("device", "post_logout_redirect_uris", "only_groups", "cover", "used", "declined"),
+    *("device", "post_logout_redirect_uris", "only_groups", "cover", "used", "declined", "tags"),
 }
 
 
@@ -400,6 +400,18 @@ def test_client_cover_is_a_picture_file_or_generated(installation, subtests):
             assert installation.record("client", "show", client_id) == changed
     assert installation.record("client", "set", client_id, "--cover", "")["cover"] is None
     assert covers.page("client", client_id) == []
+
+
+def test_client_has_up_to_three_tags(installation):
+    added = installation.record("client", "add", "Halma", "--redirect-uri", CALLBACK, "--tag=board")
+    change, client_id = ("client", "set", added["client_id"]), added["client_id"]
+    assert added["tags"] == ["board"]
+    for tags in (["quiz", "puzzle"], []):
+        options = (f"--tag={each}" for each in tags or [""])
+        assert installation.record(*change, *options)["tags"] == tags
+    for wrong in (["chess"], ["board", "cards", "quiz", "puzzle"]):
+        installation.refusal(*change, *(f"--tag={each}" for each in wrong))
+    assert installation.record("client", "show", client_id)["tags"] == []
 
 
 def test_client_disable_enable_and_delete(installation):

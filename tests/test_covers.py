@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import fixtures
 import pytest
@@ -21,7 +21,17 @@ from test_pictures import decode
 from identity.acts import apps as app_acts
 from identity.acts.actors import COMMAND, Actor, Authority, NotAllowed
 from identity.http.limits import PICTURES
-from images.covers import SCENES, View, generate_cover
+from images.covers import (
+    SCENES,
+    TAG_SCENES,
+    View,
+    draw_castle,
+    draw_men,
+    draw_road,
+    draw_space,
+    generate_cover,
+)
+from model.client_rules import TAGS
 from model.errors import NoSuchClient, SaveUnconfirmed, StorageFailed
 from model.kind import Kind
 from model.kinds import CLIENTS, COVERS
@@ -36,8 +46,8 @@ LASTING = "public, max-age=86400, immutable"
 app = fixtures.members_app
 
 
-def draw(client_id: str, name: str) -> View:
-    view = View(client_id, name)
+def draw(client_id: str, name: str, tags: Iterable[str] = ()) -> View:
+    view = View(client_id, name, tags)
     view.draw()
     return view
 
@@ -91,6 +101,34 @@ def test_every_scene_is_drawn_by_day_or_by_night():
     assert {name for name, _ in seen} == {each.__name__[5:] for each in SCENES}
     assert {name for name, _ in nights} == {name for name, _ in seen} - {"desert"}
     assert {name for name, _ in seen - nights} == {name for name, _ in seen} - {"space", "cave"}
+
+
+def test_tags_choose_the_scene_before_the_name_does(subtests):
+    for tags, name, scenes in (
+        (["board"], "Star Chess", {draw_men}),
+        (["strategy", "board", "action"], "Space", {draw_men}),  # the tag with the fewest scenes
+        (["racing"], "Castle", {draw_road}),
+        (["action"], "Space Castle", {draw_space}),  # a word chooses between several
+        (["strategy"], "Space", set(TAG_SCENES["strategy"])),
+        (["multiplayer", "gone"], "Castle", {draw_castle}),
+        (["multiplayer"], "", set(SCENES)),
+    ):
+        with subtests.test(name, tags=tags):
+            assert {View(f"{n:024x}", name, tags).scene for n in range(200)} == scenes
+    assert set(TAG_SCENES) <= set(TAGS)
+    assert (
+        len({draw(f"{number:024x}", "", ["board"]).cells.tobytes() for number in range(500)}) == 500
+    )
+
+
+def test_cover_of_other_tags_has_another_address(store, browser, adas_game):
+    addresses, pictures = set(), set()
+    for tags in ([], ["board"], ["racing"], ["cards", "role-playing"]):
+        edit(store.clients, adas_game.id, tags=tags)
+        found = parse(browser.get(f"/games/{adas_game.id}")).select_one("main img")["src"]
+        addresses.add(found)
+        pictures.add(browser.get(found).data)
+    assert len(addresses) == len(pictures) == 4
 
 
 # -- acts: on each backend -------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from conftest import PASSWORD, Browser, Program, all_clients
 from forms import edit, led_to, parse, problems_of, signed_in
 from werkzeug.test import TestResponse
 
+from model.client_rules import TAGS
 from model.records import ADMINISTRATOR, MODERATOR, Client
 from pages.developer.apps import NO_ADDRESS, NOWHERE_PUBLIC
 from pages.kit.proof import PROOF_AGE
@@ -171,7 +172,7 @@ def test_origin_of_another_app_is_freed_by_administrator(store, adas_browser, ad
 
 def test_pkce_and_email_can_be_changed(store, adas_browser):
     def boxes(address: str) -> dict[str, bool]:
-        found = parse(adas_browser.get(address)).select("[value=yes]")
+        found = parse(adas_browser.get(address)).select("[value=yes]:not([name^=tag-])")
         return {each["name"]: "checked" in each.attrs for each in found}
 
     new = {"server": False, "require_pkce": True, "device": False, "no_email": False}
@@ -183,6 +184,25 @@ def test_pkce_and_email_can_be_changed(store, adas_browser):
     client = store.clients.read(client.id)
     assert (client.require_pkce, client.no_email) == (False, True)
     assert boxes(path) == {"require_pkce": False, "no_email": True}
+
+
+def test_game_has_up_to_three_tags_and_a_long_description(store, adas_browser, registered):
+    path, text = f"/developer/{registered.id}", "Rocks.\r\n" * 142
+    chosen = {"tag-racing": "yes", "tag-board": "yes", "tag-chess": "yes", "description": text}
+    adas_browser.post(path, data=FORM | chosen)
+    kept = store.clients.read(registered.id)
+    assert (kept.tags, kept.description) == (["board", "racing"], text.replace("\r", "").strip())
+    soup = parse(adas_browser.get(path))
+    assert [each["name"] for each in soup.select("[name^=tag-]")] == [f"tag-{tag}" for tag in TAGS]
+    ticked = [each["name"] for each in soup.select("[name^=tag-][checked]")]
+    assert ticked == ["tag-board", "tag-racing"]
+    assert soup.find(id="description").text.strip() == kept.description
+    page = adas_browser.post(path, data=FORM | chosen | {"tag-quiz": "yes", "tag-puzzle": "yes"})
+    assert problems_of(page) == {"tags": "Choose up to 3 different tags."}
+    assert len(parse(page).select("[name^=tag-][checked]")) == 4
+    assert store.clients.read(registered.id) == kept
+    adas_browser.post(path, data=FORM)
+    assert store.clients.read(registered.id).tags == []
 
 
 def test_who_may_sign_in_and_return_uris_can_be_changed(store, adas_browser, registered, subtests):

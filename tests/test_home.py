@@ -228,7 +228,8 @@ def test_page_reads_few_records(store, adas_browser, add_players, add_game, monk
     [owner] = add_players("owner")
     for number in range(GAMES_SHOWN + 1):
         add_game(f"Game {number}", owner_id=owner.id)
-    for user in add_players(*(f"player {i}" for i in range(3 * FACES_READ)), unlisted=True):
+    most = FACES_READ * FACES_SHOWN
+    for user in add_players(*(f"player {i}" for i in range(3 * most)), unlisted=True):
         play(store, user, None)
     asked = []
     read, read_from_many = store.users.read, store.users.read_from_many
@@ -240,10 +241,131 @@ def test_page_reads_few_records(store, adas_browser, add_players, add_game, monk
     )
     page = adas_browser.get("/")
     assert len(parse(page).select(".game")) == GAMES_SHOWN
-    assert f"{3 * FACES_READ} people are playing" in text_of(page)
-    assert asked.count(owner.id) == 1
-    few = 1 + 1 + FACES_READ + 2 * FACES_SHOWN  # the player, the owner, the faces, the newest
+    assert f"{3 * most} people are playing" in text_of(page)
+    assert asked.count(owner.id) == 2  # by the one call, and by what it calls
+    few = 1 + 1 + most + 2 * FACES_SHOWN  # the player, the owner, the faces, the newest
     assert len(set(asked)) <= few
+
+
+def shown(page) -> list[str]:
+    """Return the names of the games on a page."""
+    assert page.status_code == 200
+    return [each.text.strip() for each in parse(page).select(".game h3")]
+
+
+def test_many_games_are_sorted_and_searched(store, anyone, add_game, add_players, monkeypatch):
+    names = ["Zoë's Garden", "épée", "Eagles", "<b>", "Старт", "Pong", "pong 2", "Chess"]
+    for number, name in enumerate(names):
+        add_game(name, game_url=f"https://g{number}.example/", created=number)
+    assert not parse(anyone.get("/")).select("[role=search], [aria-current]")
+    tags = ["board", "multiplayer"]
+    game = add_game("Fifteen", tags=tags, created=4, disabled=True)
+    assert not parse(anyone.get("/?order=name")).select("[role=search]")  # eight can be played
+    edit(store.clients, game.id, disabled=False)
+    newest = names[:3:-1] + ["Fifteen", *names[3::-1]]
+    if shown(anyone.get("/"))[3] == "Fifteen":  # of one time, the order is by id
+        newest[3:5] = newest[4:2:-1]
+    for query in ("", "?order=newest", "?order=x", "?after=%00", f"?before={game.id[::-1]}"):
+        assert shown(anyone.get(f"/{query}")) == newest, query
+    by_name = ["<b>", "Chess", "Eagles", "épée", "Fifteen", "Pong", "pong 2", names[0], "Старт"]
+    page = anyone.get("/?order=name")
+    assert shown(page) == by_name
+    links = {a.text: (a["href"], a.get("aria-current")) for a in parse(page).select(".line a")}
+    assert links == {
+        "Newest": ("/?order=newest#games", None),
+        "Most played now": ("/?order=played#games", None),
+        "By name": ("/?order=name#games", "true"),
+    }
+    listed = {each.name: each for each in store.clients.games(True)}
+    secret = add_game("Secret", listed=False)
+    played = [listed["épée"], secret, listed["Eagles"], listed["Eagles"], secret]
+    for user, game in zip(
+        add_players(*("one", "two", "three", "four", "five")), played, strict=True
+    ):
+        play(store, user, game)
+    most = ["Eagles", "épée", *(each for each in newest if each not in ("épée", "Eagles"))]
+    assert shown(anyone.get("/?order=played")) == most
+    with monkeypatch.context() as short:
+        short.setattr("pages.community.games.GAMES_SHOWN", 4)
+        page = anyone.get("/?order=played")
+        pages = [shown(page)]
+        while links := parse(page).select("nav.pages a[rel=next]"):
+            page = anyone.get(links[0]["href"])
+            pages.append(shown(page))
+        assert sum(pages, []) == most and len(pages[0]) == 4
+    for search, found in {
+        "PONG": ["pong 2", "Pong"],
+        " ｇard": ["Zoë's Garden"],
+        "стар": ["Старт"],
+        "Board": ["Fifteen"],
+        "boar": [],
+        "<b>": ["<b>"],
+        "\0": [],
+        "x" * 5000: [],
+    }.items():
+        page = anyone.get("/", query_string={"q": search})
+        assert shown(page) == found, search
+        assert ("No game has" in page.text) == (not found)
+        assert parse(page).find(id="q")["value"] == search.strip()
+    monkeypatch.setattr("pages.community.games.GAMES_SHOWN", 1)
+    page = anyone.get("/?q=pong&order=name")
+    [link] = parse(page).select("nav.pages a")
+    assert shown(page) + shown(anyone.get(link["href"])) == ["Pong", "pong 2"]
+
+
+def test_description_is_whole_on_the_page_and_cut_on_the_card(anyone, add_game):
+    text = "Rocks & stars.\n" * 60
+    game = add_game(description=text, tags=["action", "role-playing"])
+    page = parse(anyone.get(f"/games/{game.id}"))
+    assert page.select_one(".about .text").text == text
+    links = {each.text: each["href"] for each in page.select(".tags a")}
+    assert links == {"Action": "/?q=action", "Role-playing": "/?q=role-playing"}
+    card = parse(anyone.get("/")).select_one(".game .text").text
+    assert len(card) <= 200 and card.endswith("…") and text.startswith(card[:-1])
+    preview = page.find("meta", attrs={"name": "description"})["content"]
+    assert preview == " ".join(text.split())[:200]
+
+
+def test_games_of_a_player_stand_on_the_profile_and_beside_each_other(
+    app, anyone, adas_browser, ada, bob, add_game
+):
+    games = [add_game(f"Game {n}", owner_id=bob.id, created=n) for n in range(9)]
+    add_game("Hidden", owner_id=bob.id, listed=False)
+    add_game("Off", owner_id=bob.id, disabled=True)
+    add_game("Hers", owner_id=ada.id)
+    site = add_game("Of the site")
+
+    def others(browser, path: str) -> list[str]:
+        found = parse(browser.get(path)).select("section:has(> h2) .played li")
+        return [each.text.strip() for each in found]
+
+    names = [each.name for each in games[::-1]]
+    assert others(anyone, f"/users/{bob.id}") == names
+    assert others(anyone, f"/games/{games[8].id}") == names[1:7]
+    assert "Games by Bob" in text_of(anyone.get(f"/games/{games[8].id}"))
+    assert others(anyone, f"/games/{site.id}") == []
+    app.config["PLAYERS"] = "members"
+    assert others(anyone, f"/games/{games[8].id}") == []  # they would tell whose it is
+    assert others(adas_browser, f"/games/{games[8].id}") == names[1:7]
+
+
+def test_all_who_play_now_have_a_page(app, store, anyone, adas_browser, add_players, add_game):
+    assert "Nobody is playing right now." in text_of(anyone.get("/playing"))
+    game = add_game()
+    users = add_players(*(f"player {letter}" for letter in "abcdefgh"))
+    for user in users:
+        play(store, user, game, unlisted=user is users[0])
+    [link] = parse(anyone.get("/")).select(".side a[href='/playing']")
+    assert link.text == "and 2 more"
+    page = anyone.get("/playing")
+    faces = {
+        each.bdi.text: each.select_one(".now").text for each in parse(page).select(".people li")
+    }
+    assert faces == {each.name: "Space Game" for each in users[1:]}
+    assert "One person who plays now is not shown here." in text_of(page)
+    app.config["PLAYERS"] = "members"
+    assert anyone.get("/playing").location.startswith("/sign-in")
+    assert adas_browser.get("/playing").status_code == 200
 
 
 def test_page_of_a_game(store, anyone, ada, bob, add_game):

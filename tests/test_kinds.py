@@ -9,7 +9,7 @@ GAME = {"game_url": "https://chess.example/", "listed": True}
 SAMPLES = {
     "users": lambda: User(1, "Ada", "ada@example.org", "", mod_level=2, last_heartbeat=5),
     "users.suspended": lambda: User(1, "Ada", "", "", suspension=Suspension(None, 5, "", 9)),
-    "clients": lambda: Client("c" * 24, "Chess", "", [], owner_id=1, used=5, **GAME),
+    "clients": lambda: Client("c" * 24, "Chess", "", [], 1, created=5, used=5, **GAME),
     "clients.queue": lambda: Client("c" * 24, "Chess", "", [], game_url=GAME["game_url"]),
     "clients.logout": lambda: Client("c" * 24, "Wiki", "", [], post_logout_redirect_uris=["x"]),
     "invites": lambda: Invite("0" * 64, 5, "f" * 64),

@@ -30,7 +30,7 @@ BAD_APP = [
     (400, "name", ("", "x" * 61, "ldentity Server!")),  # the last one looks like the site
     (400, "redirect_uris", (f"{URI}\nftp://space.example/", "https://a..b/")),
     (400, "post_logout_redirect_uris", (f"{URI}\nhttps://game.example/#left", f"{URI}/*")),
-    (400, "description", ("two\nlines",)),
+    (400, "description", ("x" * 1001, "a\u202eb")),
     (400, "who flair", ("flair",)),
 ]
 BAD_GAME_URL = [(400, ("http://localhost/game", "https://space.example:6000/")), (409, (TAKEN,))]

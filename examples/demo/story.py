@@ -41,6 +41,7 @@ class Game:
     pick: int  # another number, another id, and another generated cover
     script: str = ""  # of examples/tiny_games/; "": the Space Game, which has a server of its own
     listed: bool = True
+    tags: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -48,17 +49,43 @@ class Game:
         return sha256(f"{self.name} {self.pick}")[:24]
 
 
-SPACE_GAME = Game("Space Game", "chidi", "A minute of falling stars, and of rocks.", 181.2, 12)
+SPACE_GAME = Game(
+    "Space Game", "chidi", "A minute of falling stars, and of rocks.", 181.2, 12, tags=("action",)
+)
 GARDEN_GAME = Game(
-    "Secret Garden", "gita", "Plant flowers together. Your ticket lets you in.", 96.4, 8, "garden"
+    "Secret Garden",
+    "gita",
+    "Plant flowers together. Your ticket lets you in.\n\nEach of us has one plot and one colour. A "
+    "flower grows while its gardener is here, and wilts a little on the days without them. What "
+    "you plant stays: the garden is the same for everybody, so look where the others have been.",
+    96.4,
+    8,
+    "garden",
+    tags=("multiplayer", "simulation"),
 )
 GAMES = (
     SPACE_GAME,
     GARDEN_GAME,
-    Game("Who Is Who", "finn", "Two of each face, and one is yours.", 74.3, 11, "who"),
+    Game(
+        "Who Is Who",
+        "finn",
+        "Two of each face, and one is yours.",
+        74.3,
+        11,
+        "who",
+        tags=("cards",),
+    ),
     Game("Snake Island", "iris", "Grow long, and do not bite yourself.", 52.1, 1, "snake"),
     Game("City Lights", "bruno", "Turn them all off. It is late.", 32.9, 0, "lights"),
-    Game("Desert Fifteen", "kofi", "Fifteen stones, one free place.", 12.4, 12, "fifteen"),
+    Game(
+        "Desert Fifteen",
+        "kofi",
+        "Fifteen stones, one free place.",
+        12.4,
+        12,
+        "fifteen",
+        tags=("puzzle",),
+    ),
     Game("Mole Cave", "dalia", "Twelve holes, one mole. My first game!", 1.3, 2, "moles", False),
 )
 GRANTED = {"garden", "who"}  # scripts of the games that all players have allowed to know them
@@ -100,6 +127,7 @@ class Story:
         owner = Earlier(self, game.owner, game.days)
         client = Client(game.id, game.name, "", [url], owner.actor.id)
         client.game_url, client.description = url, game.description
+        client.tags = list(game.tags)
         client.created, client.public = now_ms() - round(game.days * DAY_MS), bool(game.script)
         secret = "" if client.public else client.replace_secret()
         self.store.clients.add(client)

@@ -38,7 +38,7 @@ EXPORTED = {
     Notice: "text since",
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
     " require_pkce no_email post_logout_redirect_uris only_groups cover"
-    " used declined device",
+    " used declined device tags",
     FormerName: "expires",  # only the hash of the name is kept
     Report: "about reason text created expires",
     Passkey: "name created used synced",

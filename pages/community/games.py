@@ -1,38 +1,45 @@
 """Games: the home page, the page of each one, heartbeats, and signing in beside one."""
 
 import contextlib
-import functools
-import itertools
 import re
 from collections import Counter
+from collections.abc import Sequence
 
-from flask import Blueprint, abort, current_app, request
+from flask import Blueprint, abort, current_app, request, url_for
 from werkzeug.wrappers import Response
 
 from identity.access.sessions import redirect_to_sign_in, signed_in_player
 from identity.acts import accounts, apps
 from identity.acts.announcement import find_announcement
-from identity.acts.naming import name_owner
-from identity.acts.presence import game_shown
+from identity.acts.naming import Named, name_owner
+from identity.acts.presence import games_made, games_shown
 from identity.acts.rights import may_list, may_see_hidden
 from identity.http.context import base_url, get_storage, site_look, site_name
 from identity.site.formatting import DAY
 from identity.site.settings import check_game
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from model.kinds import CLIENTS
+from model.names import unique_key
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
-from pages.community.players import format_ago, link_addresses
+from pages.community.players import format_ago, link_addresses, require_viewer, summarize
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
 from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
-from pages.kit.paging import page_beside, place_in
+from pages.kit.paging import page_beside
 from pages.kit.rendering import Preview, render_page, welcome_of
 from storage.repositories import unchanged
 
 GAMES_SHOWN = 24  # on one page
+LONG = 9  # games from which their list can be searched and sorted
+SEARCHED = 1000  # games at most
+# By the name of the order: an index of clients, and True if its keys go down.
+ORDERS = {"newest": ("time", True), "played": ("time", True), "name": ("title", False)}
+BESIDE_UNLISTED = ("unlisted_before", "unlisted_after")  # query parameters
 FACES_SHOWN = 6  # in one list of people
-FACES_READ = 24  # records at most, of which some are not shown
+FACES_READ = 4  # records at most for each that is shown, as some are not
+PLAYERS_SHOWN = 60  # of those who play now, on their own page
+MORE_GAMES = 6  # by the same player
 
 SIGNED_IN = re.compile(rf"/play/({CLIENT_ID.pattern})/signed-in")
 
@@ -68,7 +75,7 @@ def is_playable(client: Client) -> bool:
 
 def preview_of_game(client: Client) -> Preview:
     """Return what chat programs and search engines show of a link to a game."""
-    description = client.description or f"A game on {site_name()}."
+    description = summarize(client.description) or f"A game on {site_name()}."
     image, address = cover_address(client, "large"), f"/games/{client.id}"
     return Preview(client.name, description, image, address, noindex=not client.listed)
 
@@ -89,6 +96,7 @@ def home_page(problems: dict[str, str]) -> str:
     playing = get_storage().playing.now()
     announcement = find_announcement(site_look(), player) if player else None
     welcome = welcome_of(site_look())
+    counts = Counter(playing.values())
     return render_page(
         "community/home.html",
         player,
@@ -96,10 +104,10 @@ def home_page(problems: dict[str, str]) -> str:
         welcome=welcome,
         announcement=announcement and link_addresses(announcement),
         moderates=moderates,
-        listed=games_shown(listed=True),
-        unlisted=games_shown(listed=False) if moderates else {},
+        listed=listed_games(counts),
+        unlisted=games_on("unlisted", {}) if moderates else {},
         last=find_last_game(player, playing) if player else None,
-        counts=Counter(playing.values()),
+        counts=counts,
         now=playing_now(playing, player),
         newest=find_newest(player) if player else None,
         problems=problems,
@@ -107,25 +115,76 @@ def home_page(problems: dict[str, str]) -> str:
     )
 
 
-def games_shown(listed: bool) -> dict:
-    """Return `games` that can be played here, listed or not, by name, each with its owner.
+def listed_games(counts: Counter) -> dict:
+    """Return what `games_on` does of listed games, in the `order` of the query.
 
-    They are paged by id; `previous` and `next` are the addresses of the pages beside this one.
+    `q` in the query is a part of a name, or a tag. If "played" is the order, the first page begins
+    with the games that are played now, of which there are `counts` by client id.
     """
-    names = ("before", "after") if listed else ("unlisted_before", "unlisted_after")
-    shelf, places = "listed" if listed else "unlisted", [place_in(CLIENTS, each) for each in names]
-    read = functools.partial(get_storage().clients.page, "games", shelf)
-    page = page_beside(read, GAMES_SHOWN, *places)
+    order, search = request.args.get("order", ""), request.args.get("q", "").strip()
+    order, part = order if order in ORDERS else "newest", unique_key(search)
+    played = find_most_played(counts, part) if order == "played" else []
+    query = {"q": search or None, "order": order}
+    shown = games_on("listed", query, part, played)
+    is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
+    orders = {each: url_for(".home", q=query["q"], order=each) for each in ORDERS}
+    return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
+
+
+def games_on(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
+    """Return the `games` of a page that can be played here, each with its owner.
+
+    They are on the shelf "listed" or "unlisted", and the key `part` is found in them; `first` are
+    before all others. `previous` and `next` are the addresses of the pages beside this one, with
+    the same `query`, of which `order` is one of ORDERS.
+    """
+    (index, descending), clients = ORDERS[query.get("order", "newest")], get_storage().clients
+    before, after = ("before", "after") if shelf == "listed" else BESIDE_UNLISTED
+
+    def read(place: tuple[str, str] | None, size: int, backwards: bool) -> list[Client]:
+        newest_first, most = descending != backwards, SEARCHED if part else size
+        found = clients.between(index, shelf, f"{shelf}z", place, most, newest_first)
+        return [each for each in found if is_found(each, part)][:size]
+
+    places = [place_of_game(index, each) for each in (before, after)]
+    page = page_beside(read, GAMES_SHOWN - (0 if any(places) else len(first)), *places)
     if not page.shown and any(places):  # they are gone
-        page = page_beside(read, GAMES_SHOWN)
-    playable = sorted(filter(is_playable, page.shown), key=lambda client: client.name.casefold())
-    owned = {client.owner_id: client for client in playable}  # each owner is read once
-    owners = {owner: name_owner(get_storage(), client) for owner, client in owned.items()}
+        page = page_beside(read, GAMES_SHOWN - len(first))
+    ids = {each.id for each in first}
+    others = [each for each in page.shown if each.id not in ids]
     return {
-        "games": [(client, owners[client.owner_id]) for client in playable],
-        "previous": page.previous and f"/?{names[0]}={page.previous}",
-        "next": page.next and f"/?{names[1]}={page.next}",
+        "games": with_owners(others if page.previous else [*first, *others]),
+        "previous": page.previous and url_for(".home", **query | {before: page.previous}),
+        "next": page.next and url_for(".home", **query | {after: page.next}),
     }
+
+
+def place_of_game(index: str, parameter: str) -> tuple[str, str] | None:
+    """Return the key and the id of the game that a query parameter names, None if it is gone."""
+    key_of, ids = CLIENTS.key(index).of, [request.args.get(parameter, "")]
+    found = get_storage().clients.read_from_many(ids, unchanged)
+    return next(((key_of(each), each.id) for each in found if each.is_game), None)
+
+
+def is_found(client: Client, part: str) -> bool:
+    """Return True if the key `part` is a tag of a game, or a part of its name."""
+    return part in client.tags or part in unique_key(client.name)
+
+
+def find_most_played(counts: Counter, part: str) -> list[Client]:
+    """Return the listed games in which `part` is found and that most people play now."""
+    ids = [client_id for client_id, _ in counts.most_common(2 * GAMES_SHOWN) if client_id]
+    found = get_storage().clients.read_from_many(ids, unchanged)
+    return [each for each in found if each.listed and is_found(each, part)][: GAMES_SHOWN - 1]
+
+
+def with_owners(games: list[Client]) -> list[tuple[Client, Named]]:
+    """Return the games that can be played here, each with the words for its owner."""
+    store, playable = get_storage(), list(filter(is_playable, games))
+    ids = list({each.owner_id for each in playable} - {None})
+    players = store.users.read_from_many(ids, unchanged)  # at once
+    named = {each.id: Named(each.name, each) for each in players}
+    return [(each, named.get(each.owner_id) or name_owner(store, each)) for each in playable]
 
 
 def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
@@ -155,7 +214,10 @@ def format_joined(user: User) -> str:
 
 
 def playing_now(
-    playing: dict[int, str | None], viewer: User | None, game: Client | None = None
+    playing: dict[int, str | None],
+    viewer: User | None,
+    game: Client | None = None,
+    at_most: int = FACES_SHOWN,
 ) -> dict:
     """Return the `number` of those who play now, and the latest `faces`: players with their games.
 
@@ -166,15 +228,23 @@ def playing_now(
     store = get_storage()
     ids = [each for each, client_id in playing.items() if game is None or client_id == game.id]
     sees_players = viewer or current_app.config["PLAYERS"] == "everyone"
-    found = (
-        (user, named)
-        for user_id in ids[: FACES_READ if sees_players else 0]
-        for user in store.users.read_from_many([user_id], unchanged)
-        if has_face(user, viewer)
-        for named in [game_shown(store, user, viewer)]
-        if game is None or named == game
-    )
-    return {"number": len(ids), "faces": list(itertools.islice(found, FACES_SHOWN))}
+    faces, read = [], ids if sees_players else []
+    for some in (read[:at_most], read[at_most : FACES_READ * at_most]):
+        if len(faces) < at_most:
+            users = store.users.read_from_many(some, unchanged)
+            users = [each for each in users if has_face(each, viewer)]
+            named = games_shown(store, users, viewer)
+            found = ((each, named.get(each.id)) for each in users)
+            faces += (each for each in found if game is None or each[1] == game)
+    return {"number": len(ids), "faces": faces[:at_most]}
+
+
+@games.get("/playing")
+def show_playing() -> str:
+    """Show who plays now, and which games."""
+    viewer = require_viewer()
+    now = playing_now(get_storage().playing.now(), viewer, at_most=PLAYERS_SHOWN)
+    return render_page("community/playing.html", viewer, now=now)
 
 
 def has_face(user: User, viewer: User | None) -> bool:
@@ -190,8 +260,11 @@ def show_game(client_id: str) -> str:
     """Show what a game is, by whom, and who plays it now; anyone with the link can play it."""
     player, game = signed_in_player(), require_game(client_id)
     moderates, clients = player is not None and may_list(player), get_storage().clients
+    owner = name_owner(get_storage(), game)
+    made = games_made(get_storage(), owner.user, MORE_GAMES + 1) if owner.user else []
     shown = {
-        "owner": name_owner(get_storage(), game),
+        "owner": owner,
+        "others": [each for each in made if each.id != game.id][:MORE_GAMES],
         "now": playing_now(get_storage().playing.now(), player, game),
         "notice": pop_notice(),
         "moderates": moderates,

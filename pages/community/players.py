@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
 from identity.access.sessions import require_player, signed_in_player
-from identity.acts.presence import game_shown, games_played, is_playing
+from identity.acts.presence import game_shown, games_made, games_played, is_playing
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage, site_name
 from identity.http.limits import count_guest
@@ -29,7 +29,8 @@ SEARCH_SHOWN = 60  # characters of a search that found nothing
 FLAIRS_SHOWN = 40  # the others after a press
 RECENT_GAMES = 6  # that a player played recently
 ROLES = ("", "Moderator", "Administrator")  # by mod level
-PREVIEWED_BIO = 200  # characters
+PREVIEWED = 200  # characters of a bio or a description
+GAMES_MADE = 24  # on a profile
 ADDRESS = re.compile(r"\bhttps?://[^\s<>\"]+", re.IGNORECASE)  # and what stands after it
 # In ASCII alone, and without user information: nothing in it looks like another host.
 LINKED = re.compile(
@@ -167,8 +168,7 @@ def read_shown_user(user_id: str) -> User:
 def profile_page(user: User, problems: dict[str, str], link: str | None = None) -> str:
     """Return a player's public page; `problems` are by field, `link` is a new sign-in link."""
     player = signed_in_player()
-    bio = " ".join(user.bio.split())[:PREVIEWED_BIO]
-    description = bio or f"A player of {site_name()}."
+    description = summarize(user.bio) or f"A player of {site_name()}."
     picture = picture_address(user, "large")
     noindex = user.unlisted or not lists_profiles()
     preview = Preview(user.name, description, picture, f"/users/{user.id}", noindex=noindex)
@@ -194,10 +194,16 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
         flairs=flairs[:FLAIRS_SHOWN],
         more_flairs=flairs[FLAIRS_SHOWN:],
         games=games[:RECENT_GAMES],
+        made=games_made(get_storage(), user, GAMES_MADE),
         moderation=moderation_card(player, user, problems),
         link=link,
         notice=pop_notice(),
     )
+
+
+def summarize(text: str) -> str:
+    """Return the beginning of a text of several lines, as a preview shows it."""
+    return " ".join(text.split())[:PREVIEWED]
 
 
 def link_addresses(text: str) -> Markup:

@@ -25,12 +25,12 @@ from identity.oauth.programs import (
 )
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game
-from model.client_rules import check_new_uris, check_opens
+from model.client_rules import TAGS, check_new_uris, check_opens, check_tags
 from model.errors import DamagedRecord, NoSuchClient
 from model.kinds import CLIENTS
 from model.names import check_client_name
 from model.records import Client, User
-from model.rules import USER_ID, check_description, check_groups
+from model.rules import USER_ID, check_bio, check_groups
 from pages.community.players import format_hours_ago
 from pages.developer.samples import ANY_LOOPBACK, exchange_command, starting_samples
 from pages.kit import forms
@@ -46,7 +46,7 @@ CLIENTS_SHOWN = 100  # on one page
 KINDS = {"game": "game_url", "elsewhere": "redirect_uris", "device": "redirect_uris"}
 URIS = ("redirect_uris", "post_logout_redirect_uris")  # fields with a URI on each line
 WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the field `who`
-HARMLESS = {"name", "description"}  # other fields say where codes go, and to whom
+HARMLESS = {"name", "description", "tags"}  # other fields say where codes go, and to whom
 NO_ADDRESS = "Enter the address of your app."
 NOWHERE = "Enter a redirect URI or a game URL."
 NOWHERE_PUBLIC = "Enter a redirect URI or a game URL, or tick Sign in on another device."
@@ -173,8 +173,9 @@ def fill_in_address() -> dict[str, str]:
 def read_client_form(player: User, public: bool, client: Client | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    `require_pkce`, `no_email` and `device` are "yes" if ticked; `who` is "flair" or in WHO. The
-    rules for a public client's URIs differ. `client` is None for a new one, see `fill_in_address`.
+    `require_pkce`, `no_email`, `device` and a field for each tag are "yes" if ticked; `who` is
+    "flair" or in WHO. The rules for a public client's URIs differ. `client` is None for a new one,
+    see `fill_in_address`. Raises FormRefused.
     Raises FormRefused.
     """
     form = request.form if client else fill_in_address()
@@ -184,7 +185,8 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
         **{each: list(dict.fromkeys(form.get(each, "").split())) for each in URIS},
         "only_groups": groups.get(form.get("who"), client.only_groups if client else []),
         "game_url": form.get("game_url", "").strip() or None,
-        "description": form.get("description", "").strip(),
+        "description": form.get("description", "").strip().replace("\r\n", "\n"),
+        "tags": [tag for tag in TAGS if form.get(f"tag-{tag}") == "yes"],
         "require_pkce": form.get("require_pkce") == "yes" and not public,
         "no_email": form.get("no_email") == "yes",
         "device": form.get("device") == "yes" and public,
@@ -197,7 +199,8 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     forms.refuse_problems(
         name=check_app_name(player, fields["name"], client and client.name),
         **problems,
-        description=check_description(fields["description"]),
+        description=check_bio(fields["description"]),
+        tags=check_tags(fields["tags"]),
         flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
     )
     return fields
@@ -243,6 +246,7 @@ def client_page(
     fields = ("name", "game_url", "description", "require_pkce", "no_email", "device")
     kept = {each: getattr(client, each) for each in fields}
     kept |= {each: "\n".join(getattr(client, each)) for each in URIS}
+    kept |= {f"tag-{tag}": "yes" for tag in client.tags}
     kept |= who_fields(client.only_groups)
     program = None if client.public else program_of(client)
     owner = name_owner(get_storage(), client)

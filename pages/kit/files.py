@@ -68,7 +68,8 @@ def cover(size: str, name: str) -> Response:
     store = get_storage()
     client = store.clients.read(name.partition("-")[0])
     if name == client.id:  # which may have an uploaded cover as well
-        content, caching = generated_cover(client.id, client.name)[size], "public, max-age=3600"
+        drawn = generated_cover(client.id, client.name, tuple(client.tags))
+        content, caching = drawn[size], "public, max-age=3600"
     elif name == client.cover_id:
         content = base64.b64decode(getattr(store.records(COVERS).read(name), size))
         caching = LASTING
@@ -78,16 +79,20 @@ def cover(size: str, name: str) -> Response:
 
 
 @functools.lru_cache(maxsize=COVERS_CACHED)
-def generated_cover(client_id: str, name: str) -> Images:
+def generated_cover(client_id: str, name: str, tags: tuple[str, ...]) -> Images:
     """Return the cover of an app without an uploaded one, by size."""
     from images.covers import generate_cover  # Pillow: memory a worker may not need
 
-    return generate_cover(client_id, name)
+    return generate_cover(client_id, name, tags)
 
 
 def cover_address(client: Client, size: str) -> str:
-    """Return the path of an app's cover; `size` is a name in COVER_SIZES."""
-    return f"/covers/{size}/{client.cover_id or client.id}.webp"
+    """Return the path of an app's cover; `size` is a name in COVER_SIZES.
+
+    That of a generated one has a query with the tags: with others it is another picture.
+    """
+    tags = "" if client.cover_id or not client.tags else f"?tags={'+'.join(client.tags)}"
+    return f"/covers/{size}/{client.cover_id or client.id}.webp{tags}"
 
 
 @files.get("/users/<user_id>/picture")

@@ -42,7 +42,7 @@ class RecordFiles(Records):
         self.folder = layout.path(kind.name)
         self.entries = Entries(layout, kind)
         self._values = disk.StatCache(CACHED_RECORDS if kind.cached else CACHED_VALUES)
-        self._lists = disk.StatCache(CACHED_LISTS)
+        self._lists = disk.StatCache(CACHED_RECORDS if kind.cached else CACHED_LISTS)
         self._counts = disk.StatCache(CACHED_COUNTS)
         self._cleaning = Cleaning()
 

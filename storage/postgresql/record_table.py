@@ -58,7 +58,13 @@ class RecordTable(Records):
     # -- look-ups ------------------------------------------------------------------------------
 
     def read(self, record_id: Id) -> Record:
-        content = self._read_row(record_id)
+        record = self._decode(record_id, self._read_row(record_id))
+        if self.kind.expires and self.kind.has_expired(record, now_ms()):
+            raise self.kind.not_found(record_id)
+        return record
+
+    def _decode(self, record_id: Id, content: bytes) -> Record:
+        """Return the record in a row; one of a `cached` kind is shared. Raises DamagedRecord."""
         last, record = self._decoded.get(record_id, (None, None))
         if content != last:  # decoded once, as long as the record stays the same
             record = decode_row(self.kind, record_id, content)
@@ -66,8 +72,6 @@ class RecordTable(Records):
                 if len(self._decoded) >= CACHED:
                     self._decoded.clear()
                 self._decoded[record_id] = content, record
-        if self.kind.expires and self.kind.has_expired(record, now_ms()):
-            raise self.kind.not_found(record_id)
         return record
 
     def _read_row(self, record_id: Id, lock: str = "") -> bytes:
@@ -87,7 +91,8 @@ class RecordTable(Records):
         return [*filter(self._is_sound, set(ids))]
 
     def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
-        rows = self._select("WHERE id = ANY(%s)", self._sound(ids))
+        sound = self._sound(ids)
+        rows = self._select("WHERE id = ANY(%s)", sound) if sound else []
         made = {record.id: make(record) for record in self.readable(rows)}
         return [made[record_id] for record_id in ids if record_id in made]
 
@@ -95,7 +100,7 @@ class RecordTable(Records):
         """Yield the records in rows, without damaged and expired ones."""
         for row in rows:
             with contextlib.suppress(DamagedRecord):
-                record = decode_row(self.kind, *row)
+                record = self._decode(*row)
                 if not self.kind.has_expired(record, now_ms()):
                     yield record
 

@@ -49,12 +49,43 @@ class TestClients:
             ("disabled", 1, ValueError),
             ("public", True, ValueError),
             ("device", True, InvalidField),
+            ("tags", ["chess"], InvalidField),
         ):
             with subtests.test(field=field, value=value):
                 with pytest.raises(error), storage.clients.edit(client.id) as edited:
                     setattr(edited, field, value)
                 assert storage.clients.read(client.id) == client
         assert storage.clients.ids() == [client.id]
+
+    def test_games_are_in_the_order_of_time_and_of_names(self, storage):
+        names = ["pong", "Éclair", "Zoo", "Eclipse", "Pong 2", "Старт"]
+        for created, name in enumerate(names, 9):
+            fields = {"game_url": f"https://g{created}.example/", "created": created}
+            storage.clients.register(name, [], None, listed=name != "Zoo", **fields)
+
+        def found(index: str, *args: object) -> list[str]:
+            return [
+                each.name for each in storage.clients.between(index, "listed", "listedz", *args)
+            ]
+
+        newest = ["Старт", "Pong 2", "Eclipse", "Éclair", "pong"]
+        by_name = ["Eclipse", "Éclair", "pong", "Pong 2", "Старт"]
+        assert found("time") == newest
+        assert found("title", None, None, False) == by_name
+        [eclair] = [each for each in storage.clients.games(True) if each.name == "Éclair"]
+        for index, key_of, order, down in (
+            ("time", client_rules.by_time, newest, True),
+            ("title", client_rules.by_title, by_name, False),
+        ):
+            place, behind = (key_of(eclair), eclair.id), order[order.index("Éclair") + 1 :]
+            assert found(index, place, 1, down) == behind[:1]
+            assert found(index, place, None, down) == behind
+        with storage.clients.edit(eclair.id) as client:
+            client.name, client.listed = "Zz", False
+        assert "Zz" not in found("time") + found("title")
+        with storage.clients.edit(eclair.id) as client:
+            client.listed = True
+        assert found("title")[:2] == ["Старт", "Zz"]
 
     def test_address_that_no_browser_opens_stays_and_is_not_added(self, storage, monkeypatch):
         """A record from before that rule is read, restored, and changed in its other fields."""

@@ -544,7 +544,7 @@ def test_lost_large_picture_is_replaced_by_the_generated_one(site, missing):
 
 def test_record_that_breaks_a_newer_rule_is_valid(site):
     site.edit("users/1.json", bio="x" * 5000, flairs=["none", "x" * 100])
-    site.edit(f"clients/{site.client.id}.json", name=" x" * 100)
+    site.edit(f"clients/{site.client.id}.json", description=" x" * 1000)
     site.edit("users/2.json", name="bob", email="bob@example.org", password_hash="")
     assert site.check() == []
 

@@ -75,11 +75,12 @@ def names(server: RunningServer) -> dict[str, str]:
             [LONG_URL],
             2,
             game_url=f"https://{'v' * 60}{number}.example/{'w' * 100}",
-            description="W" * 200 * (number == 5),
+            description="W" * 1000 * (number == 5),
+            tags=["role-playing", "multiplayer", "simulation"] * (number == 5),
             listed=number != 8,
             used=now,
         )[0]
-        for number in range(9)
+        for number in range(10)  # listed ones enough for a search
     ]
     device, _ = register("W" * 60, [], 1, public=True, device=True)
     with store.users.edit(2) as user:
@@ -130,13 +131,13 @@ OF_ADMINISTRATORS = (
     *("users/3", "games/{app}", "developer", "developer/{app}", "developer/{app}/try"),
     *("developer/{device}", "developer/{device}/try"),
 )
-OF_GAMES = ("", "games/{hidden}", "games/{app}")
+OF_GAMES = ("", "?q=zzz&order=name", "games/{hidden}", "games/{app}", "playing")
 OF_PLAYERS = ("play/{app}", "play/{app}/signed-in")
 PROBLEM = True
 GAME = "A game on this site"  # the start of the label of a radio button
 SIGN_UP = {"Name": "W" * 100, EMAIL: "w" * 100, "Password": "W" * 100}
 APP = {
-    **{GAME: "", "Name": "W" * 60, "Description": "W" * 200},
+    **{GAME: "", "Name": "W" * 60, "Description": "W" * 1000},
     **{"Redirect URIs": f"{LONG_URL}\nhttp://127.0.0.1/", "Address": f"{LONG_URL}/own"},
 }
 CONFIRMED = {"Current password": PASSWORD}

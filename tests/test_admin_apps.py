@@ -121,8 +121,12 @@ def test_owner_is_told_of_the_decision_on_a_game(store, enter, subtests):
         ):
             with subtests.test(owner=owner, listed=listed, reason=reason):
                 form = {"listed": listed, "reason": reason, "game_url": url, "from_game": "yes"}
+                was_listed, left = store.clients.read(game.id).listed, "left unlisted"
                 answer = warden.post(f"/play/{game.id}/listed", data=form)
                 assert answer.status_code == (409 if len(reason) > 200 else 303)
+                if answer.status_code == 303:
+                    said = "listed" if listed == "yes" else "unlisted" if was_listed else left
+                    assert f"Game {said}." in warden.get(f"/games/{game.id}").text
                 [*new] = parse(emis.get("/")).select("main > .done")
                 assert [text in each.text for each in new] == [True] * bool(told and text)
     assert store.users.read(owners[1]).notices == []

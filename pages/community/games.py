@@ -292,13 +292,17 @@ def change_listed(player: User, client_id: str) -> Response:
     if listed not in ("yes", "no"):
         abort(400, "Choose yes or no.")
     seen_url = request.form.get("game_url", "")
+    before = find_game(client_id)
     try:
         by, reason = authority_of(player), request.form.get("reason", "").strip()
         client = apps.set_listed(by, client_id, listed == "yes", seen_url, reason)
     except InvalidField as error:
         raise FormRefused({"form": error.problem}, 409) from error
     leads_to = f"/games/{client_id}" if "from_game" in request.form else "/"
-    notice = "Game listed." if client.listed else "Game unlisted."
+    if client.listed:
+        notice = "Game listed."
+    else:
+        notice = "Game unlisted." if before and before.listed else "Game left unlisted."
     return redirect_with_notice(notice, leads_to)
 
 

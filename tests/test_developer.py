@@ -248,8 +248,18 @@ def test_answers_fill_in_the_rest_and_lead_to_code(store, adas_browser, subtests
             pasted = [each["data-copy"] for each in shown.select("pre")]
             assert code in pasted if code else pasted == []
             assert ("Copy code: JavaScript" in pasted) == (kind == "elsewhere")
+            folded = shown.select("section:has([data-copy^='Copy code']) details")
+            assert [each.has_attr("open") for each in folded][:2] == [True, False][: len(folded)]
             assert shown.select_one(".top .button")["href"] == f"{page.location}/try"
             store.clients.delete(client.id)
+
+
+def test_page_of_a_game_says_that_a_moderator_decided_against_it(store, adas_browser, ada):
+    game, _ = store.clients.register("Go", [], ada.id, game_url="https://go.example/")
+    for declined, words in ((False, "can list it"), (True, "decided against it")):
+        edit(store.clients, game.id, declined=declined)
+        page = adas_browser.get(f"/developer/{game.id}")
+        assert f"Not listed. A moderator {words}." in page.text
 
 
 def test_administrators_app_may_have_a_name_like_the_sites(store, adas_browser, ada, registered):

@@ -116,6 +116,7 @@ def test_invitation_page_shows_what_waits_and_who_invites_if_they_like(
     named, plain = secret_in(create(boss, names_inviter="yes")), secret_in(create(boss))
     page = shown(named)
     assert "Boss invites you." in " ".join(page.text.split()) and "Board <games>." in page.text
+    assert page.select_one(".game-name img")["sizes"] == "48px"  # for dense screens, too
     assert len(page.select(".covers img")) == 3 and "Hidden" not in page.text
     renew = {"id": store.invites.find_unused(named).id, "again": "yes"}
     for name, secret, fields in (

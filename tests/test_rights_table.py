@@ -108,7 +108,7 @@ ACTS = {
         (f"{APP}/owner", {"owner": "", "seen": "<user_id>"}, "client owner: client"),
     ],
     "see the apps and the log": [("/admin/apps", None), ("/admin/log", None)],
-    "change the look and what the chat is told, create a key, announce something": [
+    "change the appearance and what the chat is told, create a key, announce something": [
         ("/admin/look", {"accent": "#7a3fb0", "seen": "<look_seen>"}, "look"),
         ("/admin/look/logo", {}),
         ("/admin/look/logo/remove", {"seen": "<look_seen>"}, "look"),
@@ -121,7 +121,7 @@ ACTS = {
         (ANNOUNCEMENT, None),
         (f"{ANNOUNCEMENT}/end", {"seen": "<look_seen>"}, "announcement end"),
     ],
-    "preview the look, test the chat, send its messages again": [
+    "preview the appearance, test the chat, send its messages again": [
         ("/admin/look", None),
         ("/admin/look", {"accent": "#7a3fb0", "preview": "yes"}),
         (CHAT, None),

@@ -42,7 +42,7 @@ SENTENCES = {
     "client owner": "{by} handed the app {client} over to {user}.",
     "client new-secret": "{by} created a new secret for the app {client}.",
     "client delete": "{by} deleted the app {client}.",
-    "look": "{by} changed the look of the site.",
+    "look": "{by} changed the appearance of the site.",
     "chat": "{by} changed what the chat is told.",
     "announcement": "{by} announced something to all members.",
     "announcement end": "{by} ended the announcement.",
@@ -71,6 +71,6 @@ GROUPS = {  # what a page offers to choose, by the words with which acts begin
         *("user passkey-counter", "user remove-password", "user recovery-code"),
     ),
     "Apps": ("client",),
-    "Look and chat": ("look", "chat", "announcement", "checklist"),
+    "Appearance and chat": ("look", "chat", "announcement", "checklist"),
     "Backups and keys": ("backup", "restore", "export", "import", "key"),
 }

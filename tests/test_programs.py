@@ -293,6 +293,8 @@ def test_form_limits_members_and_guards_the_name_of_the_site(make_app, store, ad
     form = {"kind": "program", "program": "discourse", "address": FORUM}
     page = browser.post("/developer", data=form)
     assert list(problems_of(page)) == ["program"]
+    page = browser.post("/developer", data=form | {"program": ""})
+    assert problems_of(page) == {"program": "Choose a program."}
     for _ in range(10):
         store.clients.register("Chess", [f"{FORUM}/x"], ada.id)
     page = browser.post("/developer", data=form | {"program": "grafana"})

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from identity.site.settings import RESOURCES
 from model.client_rules import check_opens, may_get_email
-from model.errors import StorageError
+from model.errors import InvalidField, StorageError
 from model.records import Client
 from model.rules import check_redirect_uri, check_redirect_uris, origin_of, refuse, warn_unencrypted
 from storage import Storage
@@ -141,12 +141,9 @@ def find_program_pages() -> dict[str, str]:
 
 def read_named_program(name: str, address: str) -> Program:
     """Return a program that is to be registered, at its address. Raises InvalidField."""
-    refuse(
-        "program",
-        None
-        if name in find_program_pages()
-        else f"Choose one of {', '.join(find_program_pages())}.",
-    )
+    if name not in find_program_pages():
+        choices = f"one of {', '.join(find_program_pages())}" if name else "a program"
+        raise InvalidField("program", f"Choose {choices}.")
     refuse("address", check_redirect_uri(address) or check_opens(address))
     path = urlsplit(address).path.rstrip("/")
     program = read_page(find_program_pages()[name], f"{origin_of(address)}{path}")

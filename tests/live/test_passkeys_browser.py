@@ -110,9 +110,11 @@ def check_new_codes(page: Page) -> None:
     page.evaluate("print = () => document.title = 'printed'")
     page.get_by_role("button", name="Print").click()
     assert page.title() == "printed"
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("document.body.innerText").split() == f"{words} {shown}".split()
-    page.emulate_media(media="screen")
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
+    page.emulate_media(media="screen", color_scheme="light")
 
 
 def test_pages_of_an_account_are_short(device: Device, ada: dict, store: Storage, subtests):

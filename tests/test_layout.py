@@ -29,8 +29,9 @@ MODULES = {
 }
 MOST_LINES = 400
 LINES = {"identity_server.py": 800}
-# What a template may call, besides macros and their `caller`: functions that format an address.
-TEMPLATE_CALLS = {"caller", "url_for", "picture_address", "cover_address"}
+# What a template may call, besides macros: their `caller`, functions that format an address, and
+# the name of the site, which macros need too; it is read once for a request.
+TEMPLATE_CALLS = {"caller", "url_for", "picture_address", "cover_address", "site_name"}
 
 
 def run(program: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from flask import Flask, current_app, g, render_template, request, session
 from markupsafe import Markup
-from werkzeug.local import LocalProxy
 
 from identity.access.sessions import query_to
 from identity.acts import rights
@@ -70,7 +69,7 @@ class Preview(NamedTuple):
 def load_templates(app: Flask) -> None:
     """Load all templates, once: after an upgrade the disk has those of another version."""
     app.jinja_env.globals.update(
-        site_name=LocalProxy(site_name),  # macros see it as well
+        site_name=site_name,
         picture_address=picture_address,
         cover_address=cover_address,
         report_reasons=REPORT_REASONS,

@@ -12,10 +12,9 @@ from identity.acts.presence import game_shown, games_made, games_played, is_play
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage, site_name
 from identity.http.limits import count_guest
-from identity.site.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
-from model.kind import HOUR_MS
+from identity.site.formatting import DATE, format_ago, format_duration, format_time
 from model.names import can_be_in_key, can_be_key, unique_key
-from model.records import User, now_ms
+from model.records import User
 from model.rules import HOST, USER_ID
 from pages.community.moderation_card import moderation_card
 from pages.kit.files import picture_address
@@ -232,21 +231,3 @@ def format_last_played(user: User) -> str:
     if not user.has_played:
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
     return format_ago(user.last_heartbeat)
-
-
-def format_hours_ago(time: int) -> str:
-    """Return how long ago a time is that is stored to the hour: "in the last hour"; 0 is never."""
-    if not time:
-        return "not yet"
-    hours = (now_ms() - time) // HOUR_MS  # whole ones: nobody knows more
-    return format_ago(now_ms() - hours * HOUR_MS) if hours > 0 else "in the last hour"
-
-
-def format_ago(time: int) -> str:
-    """Return how long ago a time is: "now", "2 hours ago", "yesterday", "in October 2025"."""
-    seconds = (now_ms() - time) // 1000
-    if DAY <= seconds < 2 * DAY:
-        return "yesterday"
-    if seconds > 60 * DAY:
-        return format_time(time, "in %B %Y")
-    return format_age(time) if seconds >= MINUTE else "now"

@@ -1,15 +1,13 @@
-"""The announcement: the administrators' form, and the press with which a player hides it."""
+"""The announcement to all players: its text, for how long they read it, and its end."""
 
-from flask import Blueprint, redirect, request
+from flask import Blueprint, request
 from werkzeug.wrappers import Response
 
-from identity.access.sessions import require_player
 from identity.acts import announcement as announcement_acts
 from identity.acts.chat import find_webhook
 from identity.http.context import get_storage, site_look
 from model.records import User, now_ms
 from pages.admin.desk import render_desk
-from pages.community.games import home_page
 from pages.community.players import link_addresses
 from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice, seen_time
@@ -65,11 +63,3 @@ def announce(player: User) -> Response:
 def end_announcement(player: User) -> Response:
     announcement_acts.end(authority_of(player), seen_time())
     return redirect_with_notice("Nobody reads the announcement any more.", PATH)
-
-
-@announcement.post("/announcement/dismiss")
-@form_view(lambda: (require_player(),), lambda player, problems: home_page(problems))
-def dismiss(player: User) -> Response:
-    """Hide the announcement of the time `seen` from this player."""
-    announcement_acts.dismiss(authority_of(player), player.id, seen_time())
-    return redirect("/", 303)

@@ -5,27 +5,27 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from flask import Blueprint, abort, current_app, request, url_for
+from flask import Blueprint, abort, current_app, redirect, request, url_for
 from werkzeug.wrappers import Response
 
-from identity.access.sessions import redirect_to_sign_in, signed_in_player
+from identity.access.sessions import redirect_to_sign_in, require_player, signed_in_player
 from identity.acts import accounts, apps
-from identity.acts.announcement import find_announcement
+from identity.acts.announcement import dismiss, find_announcement
 from identity.acts.naming import Named, name_owner
 from identity.acts.presence import games_made, games_shown
 from identity.acts.rights import may_list, may_see_hidden
 from identity.http.context import base_url, get_storage, site_look, site_name
-from identity.site.formatting import DAY
+from identity.site.formatting import DAY, format_ago
 from identity.site.settings import check_game
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from model.kinds import CLIENTS
 from model.names import unique_key
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
-from pages.community.players import format_ago, link_addresses, require_viewer, summarize
+from pages.community.players import link_addresses, require_viewer, summarize
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
-from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
+from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice, seen_time
 from pages.kit.paging import page_beside
 from pages.kit.rendering import Preview, render_page, welcome_of
 from storage.repositories import unchanged
@@ -104,8 +104,8 @@ def home_page(problems: dict[str, str]) -> str:
         welcome=welcome,
         announcement=announcement and link_addresses(announcement),
         moderates=moderates,
-        listed=listed_games(counts),
-        unlisted=games_on("unlisted", {}) if moderates else {},
+        listed=page_of_listed(counts),
+        unlisted=page_of_games("unlisted", {}) if moderates else {},
         last=find_last_game(player, playing) if player else None,
         counts=counts,
         now=playing_now(playing, player),
@@ -115,8 +115,8 @@ def home_page(problems: dict[str, str]) -> str:
     )
 
 
-def listed_games(counts: Counter) -> dict:
-    """Return what `games_on` does of listed games, in the `order` of the query.
+def page_of_listed(counts: Counter) -> dict:
+    """Return what `page_of_games` does of listed games, in the `order` of the query.
 
     `q` in the query is a part of a name, or a tag. If "played" is the order, the first page begins
     with the games that are played now, of which there are `counts` by client id.
@@ -125,13 +125,13 @@ def listed_games(counts: Counter) -> dict:
     order, part = order if order in ORDERS else "newest", unique_key(search)
     played = find_most_played(counts, part) if order == "played" else []
     query = {"q": search or None, "order": order}
-    shown = games_on("listed", query, part, played)
+    shown = page_of_games("listed", query, part, played)
     is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
     orders = {each: url_for(".home", q=query["q"], order=each) for each in ORDERS}
     return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
 
 
-def games_on(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
+def page_of_games(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
     """Return the `games` of a page that can be played here, each with its owner.
 
     They are on the shelf "listed" or "unlisted", and the key `part` is found in them; `first` are
@@ -250,6 +250,14 @@ def show_playing() -> str:
 def has_face(user: User, viewer: User | None) -> bool:
     """Return True if a player is shown to the viewer without being looked for."""
     return not user.suspended and (not user.unlisted or may_see_hidden(viewer, user))
+
+
+@games.post("/announcement/dismiss")
+@form_view(lambda: (require_player(),), lambda player, problems: home_page(problems))
+def dismiss_announcement(player: User) -> Response:
+    """Hide the announcement of the time `seen` from this player."""
+    dismiss(authority_of(player), player.id, seen_time())
+    return redirect("/", 303)
 
 
 # -- the page of a game -------------------------------------------------------------------------

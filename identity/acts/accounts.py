@@ -26,7 +26,7 @@ from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
 from model.names import unique_key
 from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms, sha256
-from model.rules import check_bio, check_description, check_flair, check_mod_level, refuse
+from model.rules import check_bio, check_flair, check_mod_level, check_short_text, refuse
 from storage import Storage
 from storage.repositories import Images
 
@@ -54,7 +54,7 @@ def suspend(
     Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
     reason alone. Raises InvalidField, LastAdministrator.
     """
-    refuse("reason", check_description(reason))
+    refuse("reason", check_short_text(reason))
     now = now_ms()
     until = None if days is None else now + days * DAY_MS
     last = _keep_an_administrator(by, may_moderate, user_id)

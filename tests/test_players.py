@@ -134,7 +134,7 @@ def test_links_between_pages_name_nobody_who_is_not_in_the_list(add_players, bro
     assert (names_in(page), page_link(page, "Next")) == (names, None)
     add_players("q")
     page = browser.get("/players")
-    assert page_link(page, "Next") == "/players?after=p049%20%25%26"
+    assert page_link(page, "Next") == "/players?after=p049+%25%26"
     assert names_in(browser.get(page_link(page, "Next"))) == ["q"]
 
 

@@ -127,7 +127,7 @@ def page_of_listed(counts: Counter) -> dict:
     query = {"q": search or None, "order": order}
     shown = page_of_games("listed", query, part, played)
     is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
-    orders = {each: url_for(".home", q=query["q"], order=each) for each in ORDERS}
+    orders = {each: address_of_games("listed", query | {"order": each}) for each in ORDERS}
     return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
 
 
@@ -154,9 +154,14 @@ def page_of_games(shelf: str, query: dict, part: str = "", first: Sequence[Clien
     others = [each for each in page.shown if each.id not in ids]
     return {
         "games": with_owners(others if page.previous else [*first, *others]),
-        "previous": page.previous and url_for(".home", **query | {before: page.previous}),
-        "next": page.next and url_for(".home", **query | {after: page.next}),
+        "previous": page.previous and address_of_games(shelf, query | {before: page.previous}),
+        "next": page.next and address_of_games(shelf, query | {after: page.next}),
     }
+
+
+def address_of_games(shelf: str, query: dict) -> str:
+    """Return the address of a page of games, which begins at their heading."""
+    return url_for(".home", **query, _anchor="games" if shelf == "listed" else shelf)
 
 
 def place_of_game(index: str, parameter: str) -> tuple[str, str] | None:

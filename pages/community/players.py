@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from flask import Blueprint, abort, current_app, redirect, request
+from flask import Blueprint, abort, current_app, redirect, request, url_for
 from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
@@ -55,6 +55,9 @@ def show_players() -> str:
     page = {"people": [], "previous": None, "next": None}
     if can_be_in_key(part):  # no look-up for what no name contains
         page = players_shown(viewer, part)
+    for way, parameter in (("previous", "before"), ("next", "after")):
+        query = {"q": search or None, parameter: page[way]}
+        page[way] = page[way] and url_for(".show_players", **query)
     return render_page(
         "community/players.html",
         viewer,

@@ -79,10 +79,14 @@ def suspend(
 
 
 def say_suspended(suspension: Suspension, write: Callable[[int], str] = format_time) -> str:
-    """Return what a suspended player reads: until when, as `write` shows a time, and the reason."""
-    until = suspension.until
-    lasts = "." if until is None else " until " + write(until) + "."
-    return add_reason("You are suspended" + lasts, suspension.reason)
+    """Return what a suspended player reads: until when, as `write` shows a time, and the reason.
+
+    It is Markup, like the time, if `write` returns that.
+    """
+    sentence = "You are suspended."
+    if suspension.until is not None:
+        sentence = "You are suspended until " + write(suspension.until) + "."
+    return add_reason(sentence, suspension.reason)
 
 
 def unsuspend(by: Authority, user_id: int) -> None:

@@ -25,7 +25,7 @@ def show_announcement() -> str:
 
 
 def announcement_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page, with what was typed and the announcement that members read now."""
+    """Return the page, with what was typed and the announcement that players see now."""
     look, webhook, form = site_look(), find_webhook(get_storage()), request.form
     is_shown = now_ms() < look.announced_until
     return render_desk(
@@ -49,17 +49,17 @@ announcement_form = form_view(lambda: (require_administrator(),), announcement_p
 @announcement_form
 @with_proof
 def announce(player: User) -> Response:
-    """Show the `text` to all members for a number of `days`."""
+    """Show the `text` to all players for a number of `days`."""
     text = request.form.get("text", "").replace("\r\n", "\n").strip()
     days = request.form.get("days", "")
     if days not in LENGTHS:
         raise FormRefused({"days": "Choose how long."})
     announcement_acts.announce(authority_of(player), seen_time(), text, int(days))
-    return redirect_with_notice("Announced. All members read it on the home page.", PATH)
+    return redirect_with_notice("Announced. All players see it on the home page.", PATH)
 
 
 @announcement.post(f"{PATH}/end")
 @announcement_form
 def end_announcement(player: User) -> Response:
     announcement_acts.end(authority_of(player), seen_time())
-    return redirect_with_notice("Nobody reads the announcement any more.", PATH)
+    return redirect_with_notice("Announcement ended.", PATH)

@@ -76,7 +76,7 @@ def save_look(player: User) -> Response | str:
     if texts["name"] == current_app.config["SITE_NAME"]:
         texts["name"] = ""  # the setting can still change it
     look_acts.change(authority_of(player), seen_time(), **texts, accent=accent)
-    return redirect_with_notice("Look saved.", "/admin/look")
+    return redirect_with_notice("Appearance saved.", "/admin/look")
 
 
 @look.post("/admin/look/logo")

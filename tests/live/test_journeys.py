@@ -147,7 +147,7 @@ def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, bro
     boss.get_by_label("Welcome text").fill("We are a handful of friends.")
     boss.get_by_label("Accent colour").fill("#7a3fb0")
     press(boss, "Save")
-    expect_notice(boss, "Look saved.")
+    expect_notice(boss, "Appearance saved.")
     logo = io.BytesIO()
     Image.new("RGBA", (64, 64), (120, 60, 170, 128)).save(logo, "PNG")
     file = {"name": "logo.png", "mimeType": "image/png", "buffer": logo.getvalue()}
@@ -182,7 +182,7 @@ def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, bro
         "Boss suspended Ivo for 7 days.",
         "Boss created a sign-in link for Emi.",
         "Boss listed the game Kart Club.",
-        "Boss changed the look of the site.",
+        "Boss changed the appearance of the site.",
         "The command began a backup.",
     ):
         expect(boss.get_by_text(sentence).first).to_be_visible()

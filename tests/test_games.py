@@ -282,8 +282,9 @@ def cards(page: TestResponse) -> list[str]:
 
 
 def test_home_page_shows_listed_games_newest_first(browser, ada, add_game, store):
-    add_game("zebra", "https://z.example/", owner_id=ada.id, description="Black <and> white.")
-    add_game("Ant", "https://a.example/")
+    described = {"owner_id": ada.id, "description": "Black <and> white."}
+    add_game("zebra", "https://z.example/", created=1, **described)
+    add_game("Ant", "https://a.example/", created=2)
     add_game("Bee", "https://b.example/", listed=False)
     disabled = add_game("Cat", "https://c.example/")
     edit(store.clients, disabled.id, disabled=True)

@@ -725,15 +725,13 @@ def acts(store, ada, bob, enter) -> dict[str, tuple[str, dict]]:
 
 def test_letters_on_what_moderators_do(ada, acts, enter, deliver, clock, subtests):
     clock.move_to(1_795_132_800)  # 20 November 2026
-    warden, said = (
-        enter("Warden", MODERATOR),
-        {
-            "report": "A moderator has read your report of",
-            "game": "A moderator decided not to put Kart on the home page. The reason: No sound.",
-            "warning": "A moderator sent you a warning. Read and confirm it on the site.",
-            "suspension": "You are suspended until 27 November 2026, 00:00 UTC. The reason: Spam.",
-        },
-    )
+    warden = enter("Warden", MODERATOR)
+    said = {
+        "report": "A moderator has read your report of",
+        "game": "A moderator decided not to put Kart on the home page. The reason: No sound.",
+        "warning": "A moderator sent you a warning. Read and confirm it on the site.",
+        "suspension": "You are suspended until 27 November 2026, 00:00 UTC. The reason: Spam.",
+    }
     for kind, (path, form) in acts.items():
         with subtests.test(kind):
             assert warden.post(path, data=form).status_code == 303

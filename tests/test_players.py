@@ -120,7 +120,7 @@ def test_search_without_result_says_so(add_players, browser, store, monkeypatch)
         assert (page.status_code, names_in(page)) == (200, []), search
         assert "<b>" not in page.text and "See all players" in page.text
     sentence = parse(browser.get(f"/players?q={'x' * 10_000}")).select_one(".empty p").text
-    assert sentence == f"Nobody's name has “{'x' * 60}…” in it."
+    assert sentence == f"Nobody's name has “{'x' * 59}…” in it."
     monkeypatch.setattr(type(store.users), "by_name", None)  # what no name has reads nothing
     for search in ("x" * 10_000, "\0", "\u202e", "ada@example.org", "\ufffd\u200f"):
         assert browser.get("/players", query_string={"q": search}).status_code == 200

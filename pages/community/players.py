@@ -24,7 +24,6 @@ from pages.kit.rendering import Preview, lists_profiles, render_page
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
 GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
-SEARCH_SHOWN = 60  # characters of a search that found nothing
 FLAIRS_SHOWN = 40  # the others after a press
 RECENT_GAMES = 6  # that a player played recently
 ROLES = ("", "Moderator", "Administrator")  # by mod level
@@ -63,7 +62,6 @@ def show_players() -> str:
         viewer,
         preview,
         search=search,
-        shown_search=search[:SEARCH_SHOWN] + "…" * (len(search) > SEARCH_SHOWN),
         is_first="after" not in request.args and "before" not in request.args,
         **page,
     )

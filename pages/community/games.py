@@ -105,7 +105,7 @@ def home_page(problems: dict[str, str]) -> str:
         announcement=announcement and link_addresses(announcement),
         moderates=moderates,
         listed=page_of_listed(counts),
-        unlisted=page_of_games("unlisted", {}) if moderates else {},
+        unlisted=page_of_games("unlisted", {"_anchor": "unlisted"}) if moderates else {},
         last=find_last_game(player, playing) if player else None,
         counts=counts,
         now=playing_now(playing, player),
@@ -124,10 +124,10 @@ def page_of_listed(counts: Counter) -> dict:
     order, search = request.args.get("order", ""), request.args.get("q", "").strip()
     order, part = order if order in ORDERS else "newest", unique_key(search)
     played = find_most_played(counts, part) if order == "played" else []
-    query = {"q": search or None, "order": order}
+    query = {"q": search or None, "order": order, "_anchor": "games"}
     shown = page_of_games("listed", query, part, played)
     is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
-    orders = {each: address_of_games("listed", query | {"order": each}) for each in ORDERS}
+    orders = {each: url_for("games.home", q=query["q"], order=each) for each in ORDERS}
     return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
 
 
@@ -154,14 +154,9 @@ def page_of_games(shelf: str, query: dict, part: str = "", first: Sequence[Clien
     others = [each for each in page.shown if each.id not in ids]
     return {
         "games": with_owners(others if page.previous else [*first, *others]),
-        "previous": page.previous and address_of_games(shelf, query | {before: page.previous}),
-        "next": page.next and address_of_games(shelf, query | {after: page.next}),
+        "previous": page.previous and url_for("games.home", **query | {before: page.previous}),
+        "next": page.next and url_for("games.home", **query | {after: page.next}),
     }
-
-
-def address_of_games(shelf: str, query: dict) -> str:
-    """Return the address of a page of games, which begins at their heading."""
-    return url_for(".home", **query, _anchor="games" if shelf == "listed" else shelf)
 
 
 def place_of_game(index: str, parameter: str) -> tuple[str, str] | None:

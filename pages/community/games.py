@@ -127,7 +127,7 @@ def listed_games(counts: Counter) -> dict:
     query = {"q": search or None, "order": order}
     shown = games_on("listed", query, part, played)
     is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
-    orders = {each: url_for(".home", q=query["q"], order=each) for each in ORDERS}
+    orders = {each: url_for("games.home", q=query["q"], order=each) for each in ORDERS}
     return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
 
 
@@ -154,8 +154,8 @@ def games_on(shelf: str, query: dict, part: str = "", first: Sequence[Client] = 
     others = [each for each in page.shown if each.id not in ids]
     return {
         "games": with_owners(others if page.previous else [*first, *others]),
-        "previous": page.previous and url_for(".home", **query | {before: page.previous}),
-        "next": page.next and url_for(".home", **query | {after: page.next}),
+        "previous": page.previous and url_for("games.home", **query | {before: page.previous}),
+        "next": page.next and url_for("games.home", **query | {after: page.next}),
     }
 
 

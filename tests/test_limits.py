@@ -230,6 +230,16 @@ def test_guests_have_a_limit_where_they_need_no_account(guest, faults, monkeypat
     assert guest.browser("192.0.2.3").get("/players").status_code == 200
 
 
+def test_guests_have_one_limit_for_lists_of_players_and_searches(guest, monkeypatch):
+    monkeypatch.setattr(players, "GUEST_PAGES", 3)
+    browser, member = guest.browser(HERE), guest.browser(HERE)
+    paths = ("/players", "/?q=a", "/playing")
+    assert [browser.get(each).status_code for each in paths * 2] == [200] * 3 + [429] * 3
+    assert browser.get("/").status_code == browser.get("/?order=name").status_code == 200
+    member.sign_in("Ada", PASSWORD)
+    assert {member.get(each).status_code for each in paths} == {200}
+
+
 def test_right_password_keeps_the_count_of_failures(guest, bob):
     statuses = [guest.sign_in(HERE).status_code for _ in range(9)]
     statuses += [guest.sign_in(HERE, password=PASSWORD).status_code for _ in range(5)]

@@ -48,8 +48,7 @@ players = Blueprint("players", __name__)
 def show_players() -> str:
     """Show a page of the players whose names contain `q`, `after` or `before` a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
-    if viewer is None:
-        count_guest("list for", GUEST_PAGES)
+    count_page(viewer)
     part = unique_key(search)
     summary = f"Who plays on {site_name()}."
     preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
@@ -71,6 +70,12 @@ def require_viewer() -> User | None:
     """Return the player, or None for a guest; where the list is for members, a guest signs in."""
     is_open = current_app.config["PLAYERS"] == "everyone"
     return signed_in_player() if is_open else require_player()
+
+
+def count_page(viewer: User | None) -> None:
+    """Count a page of players, or a search, of a guest. Raises TooManyAttempts."""
+    if viewer is None:
+        count_guest("list for", GUEST_PAGES)
 
 
 def players_shown(viewer: User | None, part: str) -> dict:

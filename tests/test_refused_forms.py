@@ -33,7 +33,10 @@ BAD_APP = [
     (400, "description", ("x" * 1001, "a\u202eb")),
     (400, "who flair", ("flair",)),
 ]
-BAD_GAME_URL = [(400, ("http://localhost/game", "https://space.example:6000/")), (409, (TAKEN,))]
+BAD_GAME_URL = [
+    (400, ("http://localhost/game", "https://space.example:6000/", "http://[")),
+    (409, (TAKEN,)),
+]
 APP = {"name": "<Other>", "redirect_uris": URI, "description": "A & B"}
 FORMS = {  # what is sent besides the field that is refused
     "/sign-up": {"name": "Grace", "email": "grace@example.org", "password": PASSWORD},

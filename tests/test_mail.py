@@ -132,6 +132,12 @@ def test_letter_is_plain_and_html_with_nothing_encoded(storage, sender, mail_ser
     assert smtp.own_name("http://[::1]:8000") == "[IPv6:::1]"
 
 
+@on_each_backend
+def test_check_finds_nothing_wrong_with_a_letter_that_waits(storage, put):
+    put()
+    assert list(storage.verify()) == []
+
+
 def test_no_line_of_a_long_reason_is_too_long(mail_server):
     """Servers refuse such a letter (RFC 5321 4.5.3.1.6): nobody would read of the suspension."""
     text = "A moderator took {} off the home page. The reason: {}."

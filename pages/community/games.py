@@ -98,8 +98,8 @@ def home() -> str:
 def home_page(problems: dict[str, str]) -> str:
     """Return the home page; `problems` are of the form with which moderators list a game."""
     player = signed_in_player()
-    if request.args.get("q"):  # up to SEARCHED games are read
-        count_page(player)
+    if search := request.args.get("q"):  # up to SEARCHED games are read
+        count_page(player, search)
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
     announcement = find_announcement(site_look(), player) if player else None

@@ -775,6 +775,19 @@ def test_letters_because_of_one_moderator_are_limited(store, app, ada, deliver, 
         assert len(deliver()) == count
 
 
+def test_no_other_letters_use_up_those_on_suspensions(store, app, ada, bob, deliver, monkeypatch):
+    """A moderator could have them dropped by letters to an accomplice."""
+    monkeypatch.setattr(letters, "WRITTEN_AN_HOUR", 1)
+    warden = store.users.register("Warden", "", "", ADMINISTRATOR)
+    by = Authority(store, Actor(warden.id), functools.partial(letters.write_to, app.config))
+    store.users.change_email(bob.id, "bob@example.org", verified=True)
+    for number in range(2):
+        by.notify(bob.id, f"Decision {number}.", "game")
+    accounts.suspend(by, ada.id)
+    accounts.delete_user(by, ada.id)
+    assert len(deliver()) == 3
+
+
 def test_command_sends_letters(store, app, ada, deliver, monkeypatch):
     for name in SETTINGS:
         monkeypatch.setenv(f"IDENTITY_{name}", str(app.config[name]))

@@ -47,12 +47,17 @@ COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another come
 
 
 def suspend(
-    by: Authority, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
+    by: Authority,
+    user_id: int,
+    reason: str = "",
+    days: int | None = None,
+    keep_end: bool = False,
+    is_new: bool = False,
 ) -> None:
     """Stop a player from signing in, for some days or, with None, until somebody lifts that.
 
     Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
-    reason alone. Raises InvalidField, LastAdministrator.
+    reason alone, and with `is_new` none. Raises InvalidField, LastAdministrator.
     """
     refuse("reason", check_short_text(reason))
     now = now_ms()
@@ -60,6 +65,8 @@ def suspend(
     last = _keep_an_administrator(by, may_moderate, user_id)
     with last, by.store.users.edit(user_id) as user:
         _require_suspension_right(by, user)
+        if is_new and user.suspended:
+            raise InvalidField("form", "Another moderator has just suspended this player.")
         if keep_end and not user.suspended:
             raise InvalidField("length", "The suspension has just ended. Choose how long.")
         until = user.suspension.until if keep_end else until

@@ -22,7 +22,7 @@ from model.kinds import CLIENTS
 from model.names import unique_key
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
-from pages.community.players import link_addresses, require_viewer, summarize
+from pages.community.players import count_page, link_addresses, require_viewer, summarize
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
 from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice, seen_time
@@ -92,6 +92,8 @@ def home() -> str:
 def home_page(problems: dict[str, str]) -> str:
     """Return the home page; `problems` are of the form with which moderators list a game."""
     player = signed_in_player()
+    if search := request.args.get("q"):  # up to SEARCHED games are read
+        count_page(player, search)
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
     announcement = find_announcement(site_look(), player) if player else None
@@ -243,6 +245,7 @@ def playing_now(
 def show_playing() -> str:
     """Show who plays now, and which games."""
     viewer = require_viewer()
+    count_page(viewer)
     now = playing_now(get_storage().playing.now(), viewer, at_most=PLAYERS_SHOWN)
     return render_page("community/playing.html", viewer, now=now)
 

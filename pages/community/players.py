@@ -1,5 +1,6 @@
 """The list of players, and their public profiles with the forms that moderators see there."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 
@@ -11,8 +12,9 @@ from identity.access.sessions import require_player, signed_in_player
 from identity.acts.presence import game_shown, games_made, games_played, is_playing
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage, site_name
-from identity.http.limits import count_guest
+from identity.http.limits import ATTEMPTS_WINDOW, count_guest
 from identity.site.formatting import DATE, format_ago, format_duration, format_time
+from model.errors import StorageFailed
 from model.names import can_be_in_key, can_be_key, unique_key
 from model.records import User
 from model.rules import HOST, USER_ID
@@ -24,6 +26,7 @@ from pages.kit.rendering import Preview, lists_profiles, render_page
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
 GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
+SEARCHES = 600  # of a member in ATTEMPTS_WINDOW: one that finds nobody reads all names
 FLAIRS_SHOWN = 40  # the others after a press
 RECENT_GAMES = 6  # that a player played recently
 ROLES = ("", "Moderator", "Administrator")  # by mod level
@@ -46,8 +49,7 @@ players = Blueprint("players", __name__)
 def show_players() -> str:
     """Show a page of the players whose names contain `q`, `after` or `before` a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
-    if viewer is None:
-        count_guest("list for", GUEST_PAGES)
+    count_page(viewer, search)
     part = unique_key(search)
     summary = f"Who plays on {site_name()}."
     preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
@@ -71,6 +73,15 @@ def require_viewer() -> User | None:
     """Return the player, or None for a guest; where the list is for members, a guest signs in."""
     is_open = current_app.config["PLAYERS"] == "everyone"
     return signed_in_player() if is_open else require_player()
+
+
+def count_page(viewer: User | None, search: str = "") -> None:
+    """Count a guest's page of players or search, and a member's search. Raises TooManyAttempts."""
+    if viewer is None:
+        count_guest("list for", GUEST_PAGES)
+    elif search:
+        with contextlib.suppress(StorageFailed):  # nothing is saved by a search
+            get_storage().attempts.count("search by", str(viewer.id), SEARCHES, ATTEMPTS_WINDOW)
 
 
 def players_shown(viewer: User | None, part: str) -> dict:

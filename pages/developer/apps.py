@@ -216,8 +216,8 @@ def problems_of_addresses(
     changed = {each for each in fields if fields[each] != getattr(client, each, None)}
     problems = {each: check_new_uris(fields[each], public) for each in changed.intersection(URIS)}
     if url := fields["game_url"]:
-        unopened = check_opens(url) if "game_url" in changed else None
-        problems["game_url"] = check_game(url, base_url()) or unopened
+        problem = check_game(url, base_url())
+        problems["game_url"] = problem or ("game_url" in changed and check_opens(url))
     return problems
 
 

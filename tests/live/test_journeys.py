@@ -145,7 +145,7 @@ def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, bro
     # The look.
     go_to(boss, "Appearance")
     boss.get_by_label("Welcome text").fill("We are a handful of friends.")
-    boss.get_by_label("Accent colour").fill("#7a3fb0")
+    boss.get_by_label("Accent colour", exact=True).fill("#7a3fb0")
     press(boss, "Save")
     expect_notice(boss, "Appearance saved.")
     logo = io.BytesIO()

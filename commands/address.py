@@ -13,9 +13,7 @@ import os
 from collections.abc import Iterator
 
 from commands.printing import echo
-from identity.acts.actors import COMMAND, Authority
 from identity.site.settings import read_settings
-from storage import Storage
 from storage.files import created, opened, remove_file, temporary_beside
 
 
@@ -66,15 +64,3 @@ def base_url_of_links() -> str:
     note = "No running server was found, so the address is the default one. To get another, "
     echo(f"{note}start `serve` first, or set IDENTITY_BASE_URL.", err=True)
     return read_settings()["BASE_URL"]
-
-
-def command_with_letters(store: Storage) -> Authority:
-    """Return the Authority of the command; if mail is set up, its acts send letters."""
-    config = read_settings()
-
-    def write(*letter) -> None:
-        from identity.access.letters import write_to  # Flask, which few commands need
-
-        write_to(config | {"BASE_URL": base_url_of_links()}, *letter)
-
-    return Authority(store, COMMAND, write if config["SMTP_URL"] else None)

@@ -5,7 +5,8 @@ import textwrap
 import click
 
 from commands import open_installation, printing, read_user_named
-from commands.address import base_url_of_links, command_with_letters, find_base_url
+from commands.address import base_url_of_links, find_base_url
+from commands.mail import authority_with_letters
 from commands.printing import confirm, echo, json_option, print_record, print_records
 from identity.acts import apps
 from identity.acts.actors import COMMAND, Authority
@@ -232,7 +233,7 @@ def client_set(client_id: str, as_json: bool, owner, listed, cover, **options) -
     if "game_url" in wanted:
         wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()
-    by = command_with_letters(store)
+    by = authority_with_letters(store)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
     apps.change_client(by, client_id, **wanted)

@@ -1,15 +1,18 @@
-"""The commands about letters."""
+"""The commands about letters, and the letters of what other commands do."""
 
 import click
 
 from commands import open_installation
+from commands.address import base_url_of_links
 from commands.printing import echo, json_option, print_records
+from identity.acts.actors import COMMAND, Authority
 from identity.messages.outbox import MAIL
 from identity.site.settings import SettingError, read_settings
 from model.addresses import check_email, normal_email
 from model.kinds import OUTBOX, given_up_of, waiting_queues
 from model.rules import refuse
 from model.site_records import Message
+from storage import Storage
 
 COLUMNS = ["id", "kind", "to", "state", "tries", "next", "problem"]
 
@@ -64,3 +67,15 @@ def record_of(letter: Message) -> dict:
         "created": letter.created,
         "expires": letter.good_until or letter.expires,
     }
+
+
+def authority_with_letters(store: Storage) -> Authority:
+    """Return the Authority of the command; if mail is set up, its acts send letters."""
+    config = read_settings()
+
+    def write(*letter) -> None:
+        from identity.access.letters import write_to  # Flask, which few commands need
+
+        write_to(config | {"BASE_URL": base_url_of_links()}, *letter)
+
+    return Authority(store, COMMAND, write if config["SMTP_URL"] else None)

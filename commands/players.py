@@ -10,7 +10,8 @@ from collections.abc import Callable
 import click
 
 from commands import open_installation, printing, read_user_named
-from commands.address import base_url_of_links, command_with_letters
+from commands.address import base_url_of_links
+from commands.mail import authority_with_letters
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.acts import accounts
 from identity.acts import passkeys as passkey_acts
@@ -251,7 +252,7 @@ def moderate(name: str, act: Callable[[Authority, User], None], done: str) -> No
     """Call `act` with the player of this name; print the name and `done`, like "is suspended"."""
     store = open_installation()
     user = read_user_named(store, name)
-    act(command_with_letters(store), user)
+    act(authority_with_letters(store), user)
     echo(f"{user.name} {done}.")
 
 
@@ -273,7 +274,7 @@ def user_delete(name: str, yes: bool) -> None:
     store = open_installation()
     user = read_user_named(store, name)
     confirm(f"Delete {user.name} (id {user.id})?", yes)
-    accounts.delete_user(command_with_letters(store), user.id)
+    accounts.delete_user(authority_with_letters(store), user.id)
     echo(f"{user.name} is deleted.")
 
 

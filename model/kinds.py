@@ -30,7 +30,6 @@ from model.records import (
     Passkey,
     RecoveryCodes,
     Report,
-    Suspension,
     User,
 )
 from model.site_records import Invite, Logo, Look, Message, Note, OpenIdKey, State, Webhook
@@ -66,15 +65,10 @@ def _end_of_suspension(user: User) -> str | None:
     return NO_END if until is None else day_of(until)
 
 
-def check_suspension(suspension: Suspension | None) -> str | None:
-    """Check the reason of a suspension, if there is one: plain text on one line, maybe empty."""
-    return rules.check_description(suspension.reason) if suspension else None
-
-
 USER_RULES: Rules = {
     "name": names.check_name,
     "email": addresses.check_email,
-    "suspension": lambda each: rules.check_description(each.reason) if each else None,
+    "suspension": lambda each: rules.check_short_text(each.reason) if each else None,
     "bio": rules.check_bio,
     "mod_level": rules.check_mod_level,
 }
@@ -269,7 +263,7 @@ REPORTS = Kind(
     rules=lambda report: {
         "reason": rules.check_report_reason,
         "text": rules.check_report_text,
-        "answer": lambda answer: rules.check_description(answer or ""),
+        "answer": lambda answer: rules.check_short_text(answer or ""),
     },
     fixed=frozenset({"id", "by", "about", "reason", "text", "created", "expires"}),
     problems=lambda report: rules.check_times(
@@ -290,7 +284,7 @@ INVITES = Kind(
     # The secret is the id of one that an earlier version made.
     unique=(Unique("secret", "secrets", lambda i: i.secret or i.id, InviteSpent, {"secret"}),),
     indexes=(Index("list", lambda invite: "all", set()),),
-    rules=lambda invite: {"note": rules.check_description},
+    rules=lambda invite: {"note": rules.check_short_text},
     fixed=frozenset({"id", "secret", "expires", "good_until", "by", "created"}),
     expires=lambda invite: invite.expires,
     counts=False,

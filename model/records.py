@@ -14,7 +14,7 @@ from model import rules
 CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired
-NOTICES_KEPT = 5  # of one user
+NOTICES_KEPT = 5  # of one kind, of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 COVER_SIZES = {"small": (320, 200), "large": (640, 400)}  # pixels
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
@@ -77,6 +77,7 @@ class Notice:
 
     text: str
     since: int = field(default_factory=now_ms)
+    kind: str = added("")  # of the letter that says the same, "" without one
 
 
 def picture_file_of(user_id: int, timestamp: int | None) -> str:
@@ -150,11 +151,16 @@ class User:
         flairs = (f"flair:{flair}" for flair in self.flairs if flair != "none")
         return [*rules.GROUPS[: self.mod_level + 1], *flairs]
 
-    def notify(self, text: str) -> None:
-        """Add a notice with a later time than the others, and keep the newest NOTICES_KEPT."""
+    def notify(self, text: str, kind: str = "") -> None:
+        """Add a notice with a later time than the others, and keep the newest NOTICES_KEPT.
+
+        Those of a kind push out no other: a moderator could hide what somebody did to the account.
+        """
         latest = max((each.since for each in self.notices), default=0)
-        others = [each for each in self.notices if each.text != text]  # many push out no other
-        self.notices = [*others, Notice(text, max(now_ms(), latest + 1))][-NOTICES_KEPT:]
+        others = [each for each in self.notices if each.text != text]
+        dropped = [each for each in others if each.kind == kind][: 1 - NOTICES_KEPT]
+        kept = [each for each in others if each not in dropped]
+        self.notices = [*kept, Notice(text, max(now_ms(), latest + 1), kind)]
 
     @property
     def consents(self) -> dict[str, Grant]:

@@ -18,7 +18,7 @@ from model.names import NORMALISED_LENGTH, unique_key
 from model.texts import BIO_CONTROLS, check_line, find_hidden, show_character
 
 BIO_LENGTH = 1000  # characters
-DESCRIPTION_LENGTH = 200  # characters
+SHORT_TEXT_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
 # The parameters of a hash decide what checking it costs. These allow the cost of our own hashes,
 # about 32 MiB and 0.3 s. One of gigabytes or hours would end the worker that checks it.
@@ -72,7 +72,7 @@ HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]
 
 
 def check_bio(bio: str) -> str | None:
-    """Check a bio or the description of a game: plain text of up to 1,000 characters, in lines."""
+    """Check a bio or the description of a game: plain text, in one or more lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
     return _check_hidden(bio)
@@ -308,9 +308,9 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{host}{port}"
 
 
-def check_description(description: str) -> str | None:
+def check_short_text(text: str) -> str | None:
     """Check a text of one line, such as the reason of a suspension; it may be empty."""
-    return check_line(description, DESCRIPTION_LENGTH, least=0)
+    return check_line(text, SHORT_TEXT_LENGTH, least=0)
 
 
 def check_report_reason(reason: str) -> str | None:
@@ -319,7 +319,7 @@ def check_report_reason(reason: str) -> str | None:
 
 
 def check_report_text(text: str) -> str | None:
-    """Check what a player wrote in a report: plain text, which may be empty."""
+    """Check the text of a report or of an announcement: plain text, which may be empty."""
     if len(text) > REPORT_LENGTH:
         return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
     return _check_hidden(text)

@@ -13,6 +13,8 @@ from model.texts import BIO_CONTROLS, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes
+UNARCHIVED = ("sessions", "body")  # fields that no archive has, of players and of letters
+IN_LINES = ("bio", "text", "description", "announcement")  # fields with several lines
 
 
 def require_sound(kind: Kind, record: Any) -> None:
@@ -36,9 +38,9 @@ def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
             yield f"{field}: {problem}"
     for field in (each.name for each in fields(record)):
         value = getattr(record, field)
-        if not value or isinstance(value, int) or field == "sessions":  # no archive has sessions
+        if not value or isinstance(value, int) or field in UNARCHIVED:
             continue
-        allowed, texts = BIO_CONTROLS if field in ("bio", "text") else "", _texts_in(value)
+        allowed, texts = BIO_CONTROLS if field in IN_LINES else "", _texts_in(value)
         if any(has_controls(text, allowed) or text != drop_hidden(text) for text in texts):
             yield f"{field}: This has control characters."
     for unique in kind.unique:

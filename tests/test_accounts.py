@@ -20,7 +20,16 @@ from images.pictures import generate_picture
 from model import errors, records
 from model.errors import LastAdministrator, NoSuchUser, StorageFailed, TooManyAttempts
 from model.kinds import PASSKEYS
-from model.records import ADMINISTRATOR, MODERATOR, PLAYER, Client, Suspension, User, now_ms
+from model.records import (
+    ADMINISTRATOR,
+    MODERATOR,
+    NOTICES_KEPT,
+    PLAYER,
+    Client,
+    Suspension,
+    User,
+    now_ms,
+)
 
 ADDRESS = "192.0.2.7"
 DAY = DAY_MS // 1000  # seconds
@@ -319,6 +328,17 @@ def test_administrators_are_told_who_rises(
         for each in storage.users.ids():
             told = [notice.text for notice in storage.users.read(each).notices]
             assert told == (expected if each in (admin.id, chief.id) else [])
+
+
+def test_decisions_on_games_push_out_no_other_notice(storage, moderator, ada, game, authority_of):
+    with storage.users.edit(ada.id) as user:
+        user.notify("Somebody rises.")
+    for number in range(NOTICES_KEPT + 1):
+        is_listed = number % 2 == 1
+        apps.set_listed(authority_of(moderator), game.id, is_listed, reason=f"Number {number}.")
+    first, *decisions = storage.users.read(ada.id).notices
+    assert first.text == "Somebody rises."
+    assert [each.text[-2] for each in decisions] == ["1", "2", "3", "4", "5"]
 
 
 def test_command_alone_rotates_keys(storage, admin, authority_of):

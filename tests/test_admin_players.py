@@ -177,6 +177,16 @@ def test_warning_is_on_each_page_until_it_is_confirmed(store, warden, enter, clo
     assert warn(data={"warning": "The last one."}).status_code == 303
 
 
+def test_moderator_warns_few_players_an_hour(store, warden, add_players, monkeypatch):
+    """Each page shows a warning: with a moderator's cookie a thief could write on all of them."""
+    monkeypatch.setattr(note_acts, "WARNINGS_AN_HOUR", 2)
+    players = add_players("Emi", "Gil", "Ida")
+    form = {"warning": "Sign in at evil.example."}
+    pages = [warden.post(f"/users/{each.id}/warn", data=form) for each in players]
+    assert [each.status_code for each in pages] == [303, 303, 429]
+    assert store.users.read(players[-1].id).warning is None
+
+
 @on_each_backend
 def test_warning_is_confirmed_once_and_by_its_player(storage):
     warden = storage.users.register("Warden", "", "", MODERATOR)

@@ -1,6 +1,7 @@
 """The announcement: who reads it, until when, and the press that hides it."""
 
 import json
+from unittest.mock import Mock
 
 import fixtures
 import pytest
@@ -8,10 +9,11 @@ from forms import parse, problems_of, text_of
 
 from identity.messages.webhook import content_of
 from identity.site.look import read_look
-from model.errors import ChangedBefore
+from model.errors import ChangedBefore, StorageFull
 from model.kind import DAY_MS
 from model.kinds import OUTBOX, WEBHOOKS
 from model.site_records import Message, Webhook
+from pages.kit.forms import NOT_SAVED
 from pages.kit.proof import PROOF_AGE
 
 PATH = "/admin/announcement"
@@ -54,6 +56,12 @@ def test_it_is_hidden_from_one_player_until_the_next_one(store, boss, adas_brows
     assert shown(adas_browser) is shown(boss) is None
     acts = [line["act"] for line in store.audit.read() if line["act"].startswith("announcement")]
     assert acts == ["announcement", "announcement", "announcement end"]
+
+
+def test_full_disk_is_said_on_the_page_that_hides_it(store, adas_browser, monkeypatch):
+    monkeypatch.setattr(type(store.users), "edit", Mock(side_effect=StorageFull))
+    page = adas_browser.post("/announcement/dismiss", data={"seen": "5"})
+    assert (page.status_code, problems_of(page)) == (507, {"form": NOT_SAVED[507]})
 
 
 def test_another_administrators_announcement_is_not_replaced_unseen(store, boss, clock):

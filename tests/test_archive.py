@@ -37,11 +37,14 @@ from contract.base import free_name
 from test_command import COMMAND, Installation
 from waiting import PATIENCE, wait_until
 
+from identity.site.look import LOOK_ID, read_look
 from identity.site.settings import ROOT
 from model.encoding import record_as_dict
 from model.errors import BadFile, NameKept
+from model.kinds import LOOKS
 from model.records import User
 from model.rules import IDS_LEFT_OUT, USER_IDS_END
+from model.site_records import Look
 from storage.flat_files import disk
 from storage.whole.archive import VERSION
 
@@ -105,6 +108,20 @@ def test_restore_returns_everything(site, archive, empty):
     newcomer = store.users.register("Cleo", "cleo@example.org", "")
     assert store.handles.of(newcomer) == f"player{newcomer.id}"
     assert store.handles.find_of(CLEO) == "cleo"
+
+
+def test_texts_of_several_lines_are_restored(site, path, empty):
+    """Else a player ends a line of a description, and no backup has the game."""
+    store, text = site.open(), "Line\nline"
+    [client_id] = store.clients.ids()
+    with store.clients.edit(client_id) as client:
+        client.description = text
+    store.records(LOOKS).put(Look(LOOK_ID, 1, announcement=text))
+    assert site.problems() == []
+    site.backup(path)
+    empty.restore(path)
+    assert empty.open().clients.read(client_id).description == text
+    assert read_look(empty.open()).announcement == text
 
 
 def test_archive_contains_no_credentials(site, archive):

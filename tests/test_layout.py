@@ -1,6 +1,7 @@
 """The structure of the code: what import-linter and ruff do not find, and that they run."""
 
 import ast
+import functools
 import graphlib
 import re
 import shutil
@@ -22,15 +23,21 @@ TOP_LEVEL = {
     "identity_admin.py": {"commands", "storage", "model"},
     "identity_server.py": {"pages", "identity", "storage", "model"},
 }
-MODULES = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
-    for pattern in ("*.py", *(f"{package}/**/*.py" for package in PACKAGES))
-    for path in ROOT.glob(pattern)
-}
 MOST_LINES = 400
 LINES = {"identity_server.py": 800}
-# What a template may call, besides macros and their `caller`: functions that format an address.
-TEMPLATE_CALLS = {"caller", "url_for", "picture_address", "cover_address"}
+# What a template may call, besides macros: their `caller`, functions that format an address, and
+# the name of the site, which macros need too; it is read once for a request.
+TEMPLATE_CALLS = {"caller", "url_for", "picture_address", "cover_address", "site_name"}
+
+
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Return the modules of the server, by their paths in the project."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for pattern in ("*.py", *(f"{package}/**/*.py" for package in PACKAGES))
+        for path in ROOT.glob(pattern)
+    }
 
 
 def run(program: str, *arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
@@ -77,11 +84,11 @@ def test_no_imports_form_a_circle():
 
 def test_each_package_names_its_modules():
     """A stranger finds the module by the docstring of its package."""
-    for init in (each for each in MODULES if each.endswith("__init__.py")):
+    for init in (each for each in modules() if each.endswith("__init__.py")):
         folder = (ROOT / init).parent
         parts = {each.name.removesuffix(".py") for each in folder.glob("[a-z]*.py")}
         parts |= {each.parent.name for each in folder.glob("*/__init__.py")}
-        named = re.findall(r"`(\w+)(?:\.\w+)?`", ast.get_docstring(MODULES[init]))
+        named = re.findall(r"`(\w+)(?:\.\w+)?`", ast.get_docstring(modules()[init]))
         assert parts <= set(named), init
 
 
@@ -100,13 +107,13 @@ def imported_names(tree: ast.Module) -> list[str]:
 def test_modules_import_no_private_name_and_top_level_ones_from_lower_layers_only(subtests):
     """Ruff's SLF001 finds private names that are used as attributes."""
     own = {*PACKAGES, "tests", "benchmarks", "examples", *(Path(each).stem for each in TOP_LEVEL)}
-    assert {each for each in MODULES if "/" not in each} == TOP_LEVEL.keys()
+    assert {each for each in modules() if "/" not in each} == TOP_LEVEL.keys()
     for module, allowed in TOP_LEVEL.items():
-        names = imported_names(MODULES[module])
+        names = imported_names(modules()[module])
         with subtests.test(module):
             assert {each.partition(".")[0] for each in names} & own <= allowed
             assert not [each for each in names if each.startswith(("storage.flat", "storage.post"))]
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         private = [each for each in imported_names(tree) if "._" in each.replace("__", "")]
         assert private == [], module
 
@@ -116,7 +123,7 @@ def test_storage_classes_inherit_from_the_contract():
     inside = ("storage/flat_files", "storage/postgresql", "storage/archive", "storage/copying")
     classes = {
         module: [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-        for module, tree in MODULES.items()
+        for module, tree in modules().items()
     }
     own = {each.name for module in classes if module.startswith(inside) for each in classes[module]}
     for each in sum(classes.values(), []):
@@ -145,6 +152,6 @@ def test_templates_call_nothing_that_reads_or_signs():
 
 
 def test_modules_are_short_enough_to_read():
-    for module in MODULES:
+    for module in modules():
         lines = (ROOT / module).read_text(encoding="utf-8").count("\n")
         assert lines <= LINES.get(module, MOST_LINES), module

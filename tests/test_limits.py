@@ -209,7 +209,7 @@ def test_rate_limit_per_player(adas_browser, open_browser, bob, program, clock, 
 
 
 def test_guests_have_a_limit_where_they_need_no_account(guest, faults, monkeypatch, subtests):
-    """Members have none for the list. A code for a picture that is none is not counted."""
+    """Members have none for pages of the list. A code for a picture that is none is not counted."""
     monkeypatch.setattr(players, "GUEST_PAGES", 3)
     monkeypatch.setattr(device, "QR_CODES", 3)
     for path, wrong in (
@@ -228,6 +228,19 @@ def test_guests_have_a_limit_where_they_need_no_account(guest, faults, monkeypat
             assert member.get(path).status_code == (200 if "players" in path else 429)
     faults.refuse_saves("attempts")
     assert guest.browser("192.0.2.3").get("/players").status_code == 200
+
+
+def test_guests_have_one_limit_for_lists_of_players_and_searches(guest, monkeypatch):
+    monkeypatch.setattr(players, "GUEST_PAGES", 3)
+    browser, member = guest.browser(HERE), guest.browser(HERE)
+    paths = ("/players", "/?q=a", "/playing")
+    assert [browser.get(each).status_code for each in paths * 2] == [200] * 3 + [429] * 3
+    assert browser.get("/").status_code == browser.get("/?order=name").status_code == 200
+    member.sign_in("Ada", PASSWORD)
+    monkeypatch.setattr(players, "SEARCHES", 2)
+    assert {member.get(each).status_code for each in paths} == {200}
+    assert [member.get(f"/players?q={each}").status_code for each in "ab"] == [200, 429]
+    assert member.get("/players").status_code == 200
 
 
 def test_right_password_keeps_the_count_of_failures(guest, bob):

@@ -15,8 +15,9 @@ from identity.access.passwords import hash_password
 from identity.acts.look import parse_accent
 from identity.site.look import UNTURNED, colours_of, contrast, contrast_on, read_look, read_themes
 from model.errors import InvalidField
-from model.kinds import LOGOS
+from model.kinds import LOGOS, LOOKS
 from model.records import Suspension
+from model.site_records import Look
 from pages.kit.proof import PROOF_AGE
 
 PATH = "/admin/look"
@@ -211,6 +212,13 @@ def test_logo_takes_the_place_of_the_door(store, boss, browser):
     form = {"seen": read_look(store).changed}
     assert boss.post(f"{PATH}/logo/remove", data=form).status_code == 303
     assert "door.svg" in browser.get("/").text and store.records(LOGOS).ids() == []
+
+
+def test_logo_that_is_not_there_is_404(store, browser):
+    for logo in (None, 7):  # 7 has no record
+        store.records(LOOKS).put(Look("site", 1, logo=logo))
+        for ending in ("webp", "png"):
+            assert browser.get(f"/look/logo-{logo}.{ending}").status_code == 404, (logo, ending)
 
 
 @pytest.mark.live

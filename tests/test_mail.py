@@ -132,6 +132,25 @@ def test_letter_is_plain_and_html_with_nothing_encoded(storage, sender, mail_ser
     assert smtp.own_name("http://[::1]:8000") == "[IPv6:::1]"
 
 
+@on_each_backend
+def test_check_finds_nothing_wrong_with_a_letter_that_waits(storage, put):
+    put()
+    assert list(storage.verify()) == []
+
+
+def test_no_line_of_a_long_reason_is_too_long(mail_server):
+    """Servers refuse such a letter (RFC 5321 4.5.3.1.6): nobody would read of the suspension."""
+    text = "A moderator took {} off the home page. The reason: {}."
+    with contextlib.closing(new_mailer(config_of(mail_server.url()))) as mailer:
+        for character in ('"', "😀"):
+            reason = text.format(character * 60, character * 200)
+            content = compose(CONFIG, "ada@example.org", LETTER._replace(text=[reason]))
+            assert max(map(len, content.encode().split(b"\r\n"))) <= 998
+            mailer.send("ada@example.org", content.encode())
+            shown = text_of_letter(mail_server.letters[-1])
+            assert reason.replace(" ", "") in re.sub(r"\s", "", shown)
+
+
 def test_letter_looks_like_the_site_and_loads_nothing(storage, subtests):
     """The logo is a part of the letter: the door, also for one that is damaged, or the site's."""
     output, door = io.BytesIO(), Path(STATIC, "touch-icon.png").read_bytes()

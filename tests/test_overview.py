@@ -261,11 +261,11 @@ def test_letter_goes_to_the_own_address_alone(app, store, boss, mail_server, mon
         return text_of(boss.get(PATH) if answer.status_code == 303 else answer)
 
     assert "Nothing was sent: email is not set up." in press()
-    assert "Send a test letter" not in boss.get(PATH).text
+    assert "Send a test email" not in boss.get(PATH).text
     url = mail_server.url()
     app.config.update(SMTP_URL=url, MAIL_FROM="players@games.example")
-    assert "Send a test letter" in boss.get(PATH).text
-    assert "The mail server accepted a letter to boss@example.org." in press(to="eve@example.org")
+    assert "Send a test email" in boss.get(PATH).text
+    assert "The mail server accepted an email to boss@example.org." in press(to="eve@example.org")
     assert mail_server.recipients == ["boss@example.org"]
     mail_server.replies["boss@example.org"] = "550 No such user"
     refused = "The letter was not sent. The server refused the letter: 550 No such user"

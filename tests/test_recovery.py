@@ -725,15 +725,13 @@ def acts(store, ada, bob, enter) -> dict[str, tuple[str, dict]]:
 
 def test_letters_on_what_moderators_do(ada, acts, enter, deliver, clock, subtests):
     clock.move_to(1_795_132_800)  # 20 November 2026
-    warden, said = (
-        enter("Warden", MODERATOR),
-        {
-            "report": "A moderator has read your report of",
-            "game": "A moderator decided not to put Kart on the home page. The reason: No sound.",
-            "warning": "A moderator sent you a warning. Read and confirm it on the site.",
-            "suspension": "You are suspended until 27 November 2026, 00:00 UTC. The reason: Spam.",
-        },
-    )
+    warden = enter("Warden", MODERATOR)
+    said = {
+        "report": "A moderator has read your report of",
+        "game": "A moderator decided not to put Kart on the home page. The reason: No sound.",
+        "warning": "A moderator sent you a warning. Read and confirm it on the site.",
+        "suspension": "You are suspended until 27 November 2026, 00:00 UTC. The reason: Spam.",
+    }
     for kind, (path, form) in acts.items():
         with subtests.test(kind):
             assert warden.post(path, data=form).status_code == 303
@@ -775,6 +773,19 @@ def test_letters_because_of_one_moderator_are_limited(store, app, ada, deliver, 
             store.users.change_email(each.id, each.email, verified=True)
             accounts.suspend(Authority(store, actor, write), each.id, str(actor.id))
         assert len(deliver()) == count
+
+
+def test_no_other_letters_use_up_those_on_suspensions(store, app, ada, bob, deliver, monkeypatch):
+    """A moderator could have them dropped by letters to an accomplice."""
+    monkeypatch.setattr(letters, "WRITTEN_AN_HOUR", 1)
+    warden = store.users.register("Warden", "", "", ADMINISTRATOR)
+    by = Authority(store, Actor(warden.id), functools.partial(letters.write_to, app.config))
+    store.users.change_email(bob.id, "bob@example.org", verified=True)
+    for number in range(2):
+        by.notify(bob.id, f"Decision {number}.", "game")
+    accounts.suspend(by, ada.id)
+    accounts.delete_user(by, ada.id)
+    assert len(deliver()) == 3
 
 
 def test_command_sends_letters(store, app, ada, deliver, monkeypatch):

@@ -33,7 +33,10 @@ BAD_APP = [
     (400, "description", ("x" * 1001, "a\u202eb")),
     (400, "who flair", ("flair",)),
 ]
-BAD_GAME_URL = [(400, ("http://localhost/game", "https://space.example:6000/")), (409, (TAKEN,))]
+BAD_GAME_URL = [
+    (400, ("http://localhost/game", "https://space.example:6000/", "http://[")),
+    (409, (TAKEN,)),
+]
 APP = {"name": "<Other>", "redirect_uris": URI, "description": "A & B"}
 FORMS = {  # what is sent besides the field that is refused
     "/sign-up": {"name": "Grace", "email": "grace@example.org", "password": PASSWORD},
@@ -100,6 +103,7 @@ REFUSED = [
     ("/admin/reports/{report}", 400, "answer", {"y" * 201: "Use up to 200 characters on one"}),
     ("/admin/look", 400, "accent", ("purple", "#12345")),
     ("/admin/look", 400, "contact", ("javascript:x", "ftp://x", "a b", "x@y?cc=z", 'https://x/"')),
+    ("/admin/look", 400, "contact", ("https://x/\u200b", "a@b\x1b", f"a@{'b' * 200}")),
     ("/admin/look", 400, "welcome", ("x" * 501, "a\x00b", "\u202e")),
     ("/admin/look", 400, "name", ("x" * 61, "a\nb", "a\u202eb")),
     ("/admin/chat", 400, "url", ("x",)),

@@ -471,6 +471,23 @@ def test_reported_player_is_suspended_and_the_report_closed(store, enter, join, 
     assert not store.users.read(bob.id).suspended
 
 
+def test_suspension_of_this_moment_is_not_replaced(store, enter, join, monkeypatch):
+    """The view saw no suspension, so it asked for no proof."""
+    browser, emi, bob = enter("Warden", MODERATOR), join("Emi"), join("Bob")
+    kept, seen = report(store, emi, bob), store.users.read(bob.id)
+    edit(store.users, bob.id, suspension=Suspension(store.users.find_by_login("Warden").id))
+    forms = {
+        f"/admin/reports/{kept.id}": ("pages.admin.reports", {"answer": "Suspended."}),
+        f"/users/{bob.id}/suspend": ("pages.community.moderation", {}),
+    }
+    for path, (module, fields) in forms.items():
+        monkeypatch.setattr(f"{module}.read_shown_user", lambda _: seen)
+        page = browser.post(path, data=fields | {"length": "1 day"})
+        assert (page.status_code, "has just suspended" in text_of(page)) == (400, True), path
+    assert store.users.read(bob.id).suspension.until is None
+    assert store.records(REPORTS).read(kept.id) == kept
+
+
 def test_report_stays_open_if_its_player_cannot_be_suspended(store, enter, join, game, clock):
     """The administrator may answer it, but not suspend another one; what is there needs a proof."""
     browser, emi = enter("Chief", ADMINISTRATOR), join("Emi")

@@ -19,13 +19,13 @@ from model.rules import (
     COMMON_LENGTH,
     COMMON_PASSWORDS,
     check_bio,
-    check_description,
     check_flair,
     check_note,
     check_passkey_name,
     check_password,
     check_redirect_uri,
     check_report_text,
+    check_short_text,
 )
 from model.texts import CONTROL, HIDDEN, drop_hidden
 
@@ -198,7 +198,7 @@ def test_texts_on_one_line(subtests):
         *rows("U+E000", "\ue000b"),
         *rows("on one line", " ab", "ab "),
     ]
-    checks = check_flair, check_description, check_note, check_passkey_name, check_client_name
+    checks = check_flair, check_short_text, check_note, check_passkey_name, check_client_name
     for check in checks:
         judge(subtests, check, accepted, refused)
     judge(subtests, check_welcome, accepted, refused)

@@ -1,15 +1,22 @@
 """A form that was sent after the session ended: `identity.access.unsent`, `pages.kit.unsent`."""
 
+import re
+
+import fixtures
 from conftest import FOREIGN_LINK
 from forms import edit, parse, save
 from werkzeug.datastructures import MultiDict
 
 from identity.access.unsent import KEPT_FIELDS
+from identity.acts import reports
+from identity.acts.actors import Actor, Authority
 from model.kinds import REPORTS
+from model.records import MODERATOR
 
 SECRETS = (
     *("password", "new_password", "current_password", "code", "link", "invite", "client_secret"),
 )
+boss = fixtures.boss
 
 
 def sign_out_elsewhere(store, user) -> None:
@@ -44,6 +51,31 @@ def test_text_of_a_form_survives_the_sign_in(store, adas_browser, ada, bob, prog
     assert (user.bio, user.unlisted, user.hides_game) == (typed.replace("\r", ""), False, True)
     [report_id] = store.records(REPORTS).ids()
     assert store.records(REPORTS).read(report_id).text == typed.replace("\r", "").strip()
+
+
+def test_all_fields_of_a_form_are_kept(store, boss, ada, bob):
+    game, _ = store.clients.register("Pong", [], ada.id, game_url="https://pong.example/")
+    reports.report(Authority(store, Actor(ada.id)), bob, "spam", "")
+    [report_id] = store.records(REPORTS).ids()
+    values = {"user_id": bob.id, "client_id": game.id, "report_id": report_id}
+    for rule, names in KEPT_FIELDS.items():
+        address = re.sub("<(.*?)>", lambda found: str(values[found[1]]), rule)
+        forms = parse(boss.get(address.removesuffix("/notes"))).select(f'form[action="{address}"]')
+        fields = {each["name"] for form in forms for each in form.select("[name]")}
+        assert fields and fields <= {"stamp", *names}, rule
+
+
+def test_report_is_not_closed_without_the_suspension(store, enter, ada, bob):
+    browser = enter("Warden", MODERATOR)
+    reports.report(Authority(store, Actor(ada.id)), bob, "spam", "")
+    [report_id] = store.records(REPORTS).ids()
+    sign_out_elsewhere(store, store.users.find_by_login("Warden"))
+    form = {"answer": "Suspended.", "reason": "Spam.", "length": "1 day"}
+    browser.post(f"/admin/reports/{report_id}", data=form)
+    browser.sign_in("Warden", next="/unsent")
+    assert send_again(browser, browser.get("/unsent")).status_code == 303
+    assert store.records(REPORTS).read(report_id).answer == "Suspended."
+    assert store.users.read(bob.id).suspension.reason == "Spam."
 
 
 def test_nothing_secret_too_large_or_foreign_is_kept(store, adas_browser, ada, subtests):

@@ -168,12 +168,14 @@ def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, te
     """Send a player who did not turn that off a letter with the `text` of an act, if mail is on.
 
     The limit of `notify` holds. Another one is for what one moderator does to all players: the text
-    may have a reason, and whoever copied a moderator's cookie could write to everybody.
+    may have a reason, and whoever copied a moderator's cookie could write to everybody. A letter
+    that nobody can turn off has one of its own: no other letters use that up.
     """
     if not (config["SMTP_URL"] and user.email_verified) or kind in muted_by(user):
         return
+    counted = "letters" if kind in CHOICES else f"{kind} letters"
     try:
-        by.count_own("letters because of", WRITTEN_AN_HOUR)
+        by.count_own(f"{counted} because of", WRITTEN_AN_HOUR)
         by.store.attempts.count("notices", f"{kind} {user.id}", NOTICES_AN_HOUR, HALF_AN_HOUR)
     except (TooManyAttempts, StorageError) as error:
         return LOG.warning("a letter is dropped: %s", error)

@@ -12,20 +12,22 @@ from werkzeug.exceptions import HTTPException
 
 from identity.http.signing import serializer
 from identity.site.formatting import MINUTE
+from model.client_rules import TAGS
 from model.records import now_ms
 
 ADDRESS = "/unsent"  # where it is shown after the sign-in
 KEPT_FOR = 30 * MINUTE
 MOST_KEPT = 3000  # bytes of the cookie, of which browsers keep 4,096
 CLIENT_FIELDS = ("name", "redirect_uris", "post_logout_redirect_uris", "game_url", "description")
-CLIENT_FIELDS += ("kind", "who", "flair", "require_pkce", "no_email", "device")
+CLIENT_FIELDS += ("kind", "who", "flair", "require_pkce", "no_email", "device", "server")
+CLIENT_FIELDS += ("program", "address", *(f"tag-{tag}" for tag in TAGS))
 TEXTS = ("name", "bio", "text", "answer", "description")  # of which a kept form has one
-KEPT_FIELDS = {  # by the rule of the form's address
+KEPT_FIELDS = {  # all of a form, by the rule of its address: what is missing would be unset
     "/account": ("name", "bio", "equippedFlair", "listed", "playing", "seen"),
     "/users/<user_id>/report": ("reason", "text"),
     "/games/<client_id>/report": ("reason", "text"),
     "/users/<user_id>/notes": ("text",),
-    "/admin/reports/<report_id>": ("answer",),
+    "/admin/reports/<report_id>": ("answer", "reason", "length"),
     "/developer": CLIENT_FIELDS,
     "/developer/<client_id>": CLIENT_FIELDS,
 }

@@ -26,7 +26,7 @@ from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
 from model.names import unique_key
 from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms, sha256
-from model.rules import check_bio, check_description, check_flair, check_mod_level, refuse
+from model.rules import check_bio, check_flair, check_mod_level, check_short_text, refuse
 from storage import Storage
 from storage.repositories import Images
 
@@ -47,19 +47,26 @@ COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another come
 
 
 def suspend(
-    by: Authority, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
+    by: Authority,
+    user_id: int,
+    reason: str = "",
+    days: int | None = None,
+    keep_end: bool = False,
+    is_new: bool = False,
 ) -> None:
     """Stop a player from signing in, for some days or, with None, until somebody lifts that.
 
     Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
-    reason alone. Raises InvalidField, LastAdministrator.
+    reason alone, and with `is_new` none. Raises InvalidField, LastAdministrator.
     """
-    refuse("reason", check_description(reason))
+    refuse("reason", check_short_text(reason))
     now = now_ms()
     until = None if days is None else now + days * DAY_MS
     last = _keep_an_administrator(by, may_moderate, user_id)
     with last, by.store.users.edit(user_id) as user:
         _require_suspension_right(by, user)
+        if is_new and user.suspended:
+            raise InvalidField("form", "Another moderator has just suspended this player.")
         if keep_end and not user.suspended:
             raise InvalidField("length", "The suspension has just ended. Choose how long.")
         until = user.suspension.until if keep_end else until
@@ -79,10 +86,14 @@ def suspend(
 
 
 def say_suspended(suspension: Suspension, write: Callable[[int], str] = format_time) -> str:
-    """Return what a suspended player reads: until when, as `write` shows a time, and the reason."""
-    until = suspension.until
-    lasts = "." if until is None else " until " + write(until) + "."
-    return add_reason("You are suspended" + lasts, suspension.reason)
+    """Return what a suspended player reads: until when, as `write` shows a time, and the reason.
+
+    It is Markup, like the time, if `write` returns that.
+    """
+    sentence = "You are suspended."
+    if suspension.until is not None:
+        sentence = "You are suspended until " + write(suspension.until) + "."
+    return add_reason(sentence, suspension.reason)
 
 
 def unsuspend(by: Authority, user_id: int) -> None:

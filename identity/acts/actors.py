@@ -102,11 +102,11 @@ class Authority:
 
         return before
 
-    def notify(self, user_id: int, text: str, kind: str | None = None) -> None:
+    def notify(self, user_id: int, text: str, kind: str = "") -> None:
         """Leave a notice for a player, or none if it cannot be saved; with `kind` a letter, too."""
         with contextlib.suppress(StorageError):
             with self.store.users.edit(user_id) as user:
-                user.notify(text)
+                user.notify(text, kind)
             if kind:
                 self.write_to(user, kind, text)
 

@@ -1,4 +1,4 @@
-"""The announcement that administrators write to all members, which the look of the site has."""
+"""The announcement that administrators write to all players, which the look of the site has."""
 
 from identity.acts.actors import Authority
 from identity.acts.look import save_fields
@@ -20,12 +20,12 @@ def find_announcement(look: Look, player: User) -> str | None:
 
 
 def announce(by: Authority, seen: int, text: str, days: int) -> None:
-    """Show a text to all members for some days, in place of the one before, and tell the chat.
+    """Show a text to all players for some days, in place of the one before, and tell the chat.
 
     Raises as the acts of `identity.acts.look` do.
     """
     if not text:
-        raise InvalidField("text", "Write what members should know.")
+        raise InvalidField("text", "Write what players should know.")
     refuse("text", check_report_text(text))
     if not 1 <= days <= MOST_DAYS:
         raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")

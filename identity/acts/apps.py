@@ -28,7 +28,7 @@ from model.errors import (
 from model.kind import HOUR_MS
 from model.kinds import CLIENTS, COVERS
 from model.records import Client, Cover, User, now_ms
-from model.rules import check_description, refuse
+from model.rules import check_short_text, refuse
 from storage import Storage
 from storage.users import Images
 
@@ -147,7 +147,7 @@ def set_listed(
     The owner is told, with the reason. Raises InvalidField, also if the game is not at `seen_url`,
     where the moderator has seen it.
     """
-    refuse("reason", check_description(reason))
+    refuse("reason", check_short_text(reason))
     decision = None
     with by.edit(may_list, by.store.clients, client_id) as client:
         before = _place_of(client)

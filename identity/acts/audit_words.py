@@ -44,7 +44,7 @@ SENTENCES = {
     "client delete": "{by} deleted the app {client}.",
     "look": "{by} changed the appearance of the site.",
     "chat": "{by} changed what the chat is told.",
-    "announcement": "{by} announced something to all members.",
+    "announcement": "{by} announced something to all players.",
     "announcement end": "{by} ended the announcement.",
     "checklist hide": "{by} hid the first steps of the site.",
     "backup": "{by} began a backup.",

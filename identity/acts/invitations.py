@@ -10,7 +10,7 @@ from identity.acts.rights import may_administer
 from model.errors import InvalidField
 from model.kind import DAY_MS
 from model.records import User, now_ms, sha256
-from model.rules import check_description, check_flair, refuse
+from model.rules import check_flair, check_short_text, refuse
 from model.site_records import Invite
 from storage import Storage
 
@@ -84,7 +84,7 @@ def _require_possible(days: int, uses: int, note: str, flair: str) -> None:
         raise InvalidField("uses", f"Invite 1 to {MOST_USES:,} people.")
     if len(note) > INVITE_NOTE_LENGTH:
         raise InvalidField("note", f"Use up to {INVITE_NOTE_LENGTH} characters on one line.")
-    refuse("note", check_description(note))
+    refuse("note", check_short_text(note))
     refuse("flair", check_flair(flair) if flair else None)
 
 

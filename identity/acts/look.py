@@ -35,7 +35,8 @@ def parse_accent(text: str) -> str:
 
 def check_contact(text: str) -> str | None:
     """Return what is wrong with a web or email address, None for a good or an empty one."""
-    if not text or (len(text) <= 200 and (WEB.fullmatch(text) or EMAIL.fullmatch(text))):
+    is_address = WEB.fullmatch(text) or EMAIL.fullmatch(text)
+    if not text or (is_address and check_line(text, 200) is None):
         return None
     return "Enter an address like https://example.org/contact or ada@example.org."
 

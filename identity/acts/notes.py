@@ -17,6 +17,7 @@ from storage.repositories import new_time_id
 
 NOTES_EACH = 200  # about one player
 NOTES_SHOWN = 20
+WARNINGS_AN_HOUR = 60  # of one moderator: a copied cookie must not write to everybody
 
 
 def add(by: Authority, user_id: int, text: str) -> None:
@@ -33,6 +34,7 @@ def add(by: Authority, user_id: int, text: str) -> None:
 def warn(by: Authority, user_id: int, text: str) -> None:
     """Warn a player, whose pages show the text until they confirm it. Raises InvalidField."""
     refuse("warning", check_note(text))
+    by.count_own("warnings by", WARNINGS_AN_HOUR)
     now = now_ms()
     note = Note(new_time_id(now), user_id, by.actor.id, text, now, warns=True)
     with by.edit(may_moderate, by.store.users, user_id) as user:

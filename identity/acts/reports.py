@@ -18,7 +18,7 @@ from model.errors import InvalidField
 from model.kind import DAY_MS, Kind
 from model.kinds import CLIENTS, REPORTS, USERS, about
 from model.records import MODERATOR, Client, Report, User, now_ms
-from model.rules import REPORT_REASONS, check_description, refuse
+from model.rules import REPORT_REASONS, check_short_text, refuse
 from storage import Storage
 from storage.repositories import Records, unchanged
 
@@ -90,7 +90,7 @@ def suspend_and_close(
 
 def _require_open(by: Authority, report: Report, text: str) -> None:
     """Raise unless the actor may close the report with this text."""
-    refuse("answer", check_description(text))
+    refuse("answer", check_short_text(text))
     by.require(lambda player, _: bool(shown_to(by.store, player, [report])))
     if report.answer is not None:
         raise AnsweredBefore

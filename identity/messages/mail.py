@@ -1,6 +1,7 @@
 """Letters: how they are composed, with their headers."""
 
 import functools
+import textwrap
 from collections.abc import Callable, Mapping
 from email.header import Header
 from email.message import EmailMessage
@@ -16,6 +17,8 @@ from identity.site.look import colours_of, logo_png, read_look, site_name_of
 from identity.site.settings import RESOURCES, parse_smtp_url
 from model.addresses import ascii_email
 from storage import Storage
+
+WIDTH = 180  # characters of a line, each of up to five bytes; RFC 5322 2.1.1 allows 998 bytes
 
 
 @functools.cache
@@ -47,6 +50,9 @@ def compose(store: Storage, config: Mapping[str, str], to: str, letter: Letter) 
         "Message-ID": make_msgid(domain=domain),
         "Auto-Submitted": "auto-generated",  # RFC 3834 5
     }
+    # A moderator's reason may be long, and servers refuse a letter with a line that is.
+    lines = [textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in letter.text]
+    letter = letter._replace(text=lines)
     message = EmailMessage(policy=SMTP.clone(cte_type="8bit"))
     on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
     hello = f"Hello {letter.name}," if letter.name else "Hello,"
@@ -57,8 +63,8 @@ def compose(store: Storage, config: Mapping[str, str], to: str, letter: Letter) 
     message.add_alternative(html, subtype="html", cte="8bit")
     logo = logo_png(store, look, side=64)
     message.get_payload()[1].add_related(logo, "image", "png", cid=f"<logo@{domain}>")
-    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-    content = lines.encode() + message.as_bytes()
+    headers = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    content = headers.encode() + message.as_bytes()
     if problem := check_head(content, address):
         raise ValueError(problem)
     return content.decode()

@@ -36,6 +36,24 @@ def format_age(milliseconds: int) -> str:
     return f"{format_duration((now_ms() - milliseconds) // 1000)} ago"
 
 
+def format_hours_ago(milliseconds: int) -> str:
+    """Return how long ago a time is that is stored to the hour: "in the last hour"; 0 is never."""
+    if not milliseconds:
+        return "not yet"
+    hours = (now_ms() - milliseconds) // (HOUR * 1000)  # whole ones: nobody knows more
+    return format_ago(now_ms() - hours * HOUR * 1000) if hours > 0 else "in the last hour"
+
+
+def format_ago(milliseconds: int) -> str:
+    """Return how long ago a time is: "now", "2 hours ago", "yesterday", "in October 2025"."""
+    seconds = (now_ms() - milliseconds) // 1000
+    if DAY <= seconds < 2 * DAY:
+        return "yesterday"
+    if seconds > 60 * DAY:
+        return format_time(milliseconds, "in %B %Y")
+    return format_age(milliseconds) if seconds >= MINUTE else "now"
+
+
 def add_reason(sentence: str, reason: str) -> str:
     """Return a sentence with the reason that a moderator gave; "" is none."""
     end = "" if reason.endswith((".", "!", "?")) else "."

@@ -35,7 +35,7 @@ EXPORTED = {
     Suspension: "since reason until",
     Grant: "scope since played hidden",
     Session: "since browser used address",
-    Notice: "text since",
+    Notice: "text since kind",
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
     " require_pkce no_email post_logout_redirect_uris only_groups cover"
     " used declined device tags",

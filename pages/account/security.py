@@ -16,12 +16,12 @@ from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.http.stamps import check_stamp
+from identity.site.formatting import format_hours_ago
 from identity.site.pasted import unwrap
 from identity.site.settings import site_words
 from model.addresses import ascii_email, check_email, login_key, normal_email
 from model.records import Session, User
 from model.rules import check_password, normal_password
-from pages.community.players import format_hours_ago
 from pages.kit import forms
 from pages.kit.actors import authority_of
 from pages.kit.passkeys import own_rp_id, passkey_card

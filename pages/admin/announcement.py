@@ -1,15 +1,13 @@
-"""The announcement: the administrators' form, and the press with which a player hides it."""
+"""The announcement to all players: its text, for how long they read it, and its end."""
 
-from flask import Blueprint, redirect, request
+from flask import Blueprint, request
 from werkzeug.wrappers import Response
 
-from identity.access.sessions import require_player
 from identity.acts import announcement as announcement_acts
 from identity.acts.chat import find_webhook
 from identity.http.context import get_storage, site_look
 from model.records import User, now_ms
 from pages.admin.desk import render_desk
-from pages.community.games import home_page
 from pages.community.players import link_addresses
 from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice, seen_time
@@ -27,7 +25,7 @@ def show_announcement() -> str:
 
 
 def announcement_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page, with what was typed and the announcement that members read now."""
+    """Return the page, with what was typed and the announcement that players see now."""
     look, webhook, form = site_look(), find_webhook(get_storage()), request.form
     is_shown = now_ms() < look.announced_until
     return render_desk(
@@ -51,25 +49,17 @@ announcement_form = form_view(lambda: (require_administrator(),), announcement_p
 @announcement_form
 @with_proof
 def announce(player: User) -> Response:
-    """Show the `text` to all members for a number of `days`."""
+    """Show the `text` to all players for a number of `days`."""
     text = request.form.get("text", "").replace("\r\n", "\n").strip()
     days = request.form.get("days", "")
     if days not in LENGTHS:
         raise FormRefused({"days": "Choose how long."})
     announcement_acts.announce(authority_of(player), seen_time(), text, int(days))
-    return redirect_with_notice("Announced. All members read it on the home page.", PATH)
+    return redirect_with_notice("Announced. All players see it on the home page.", PATH)
 
 
 @announcement.post(f"{PATH}/end")
 @announcement_form
 def end_announcement(player: User) -> Response:
     announcement_acts.end(authority_of(player), seen_time())
-    return redirect_with_notice("Nobody reads the announcement any more.", PATH)
-
-
-@announcement.post("/announcement/dismiss")
-@form_view(lambda: (require_player(),), lambda player, problems: home_page(problems))
-def dismiss(player: User) -> Response:
-    """Hide the announcement of the time `seen` from this player."""
-    announcement_acts.dismiss(authority_of(player), player.id, seen_time())
-    return redirect("/", 303)
+    return redirect_with_notice("Announcement ended.", PATH)

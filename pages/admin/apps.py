@@ -7,13 +7,13 @@ from flask import Blueprint, request
 
 from identity.acts.naming import find_player_id, name_owner
 from identity.http.context import get_storage
+from identity.site.formatting import format_hours_ago
 from identity.site.pasted import unwrap
 from model.errors import DamagedRecord, NotFound
 from model.kind import hour_of
 from model.records import Client
 from model.rules import CLIENT_ID
 from pages.admin.desk import render_desk
-from pages.community.players import format_hours_ago
 from pages.kit.actors import require_administrator
 from pages.kit.paging import addresses_beside
 

@@ -122,12 +122,11 @@ def logo(logo_id: str, ending: str) -> Response:
     Home screens and chat programs get a PNG file on white: some know no webp.
     """
     kept, store = site_look(), get_storage()
-    if logo_id != str(kept.logo):
+    if not kept.logo or logo_id != str(kept.logo):
         abort(404)
-    if ending == "png":
+    content = base64.b64decode(store.records(LOGOS).read(kept.logo).image)
+    if ending == "png":  # never the door, which would stay in caches
         content = logo_png(store, kept, side=256)
-    else:
-        content = base64.b64decode(store.records(LOGOS).read(int(logo_id)).image)
     response = send_image(content, hashlib.sha256(content).hexdigest(), LASTING)
     response.content_type = f"image/{ending}"
     return response

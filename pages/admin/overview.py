@@ -92,7 +92,7 @@ def send_test_letter(player: User) -> Response:
             send_test(get_storage(), current_app.config, player.email, timeout=TEST_TIMEOUT)
     except NotSent as error:
         raise FormRefused({"form": NOT_SENT.format(error)}) from error
-    notice = f"The mail server accepted a letter to {player.email}. Look in the spam folder, too."
+    notice = f"The mail server accepted an email to {player.email}. Look in the spam folder, too."
     return redirect_with_notice(notice, "/admin")
 
 

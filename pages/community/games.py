@@ -5,27 +5,27 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from flask import Blueprint, abort, current_app, request, url_for
+from flask import Blueprint, abort, current_app, redirect, request, url_for
 from werkzeug.wrappers import Response
 
-from identity.access.sessions import redirect_to_sign_in, signed_in_player
+from identity.access.sessions import redirect_to_sign_in, require_player, signed_in_player
 from identity.acts import accounts, apps
-from identity.acts.announcement import find_announcement
+from identity.acts.announcement import dismiss, find_announcement
 from identity.acts.naming import Named, name_owner
 from identity.acts.presence import games_made, games_shown
 from identity.acts.rights import may_list, may_see_hidden
 from identity.http.context import base_url, get_storage, site_look, site_name
-from identity.site.formatting import DAY
+from identity.site.formatting import DAY, format_ago
 from identity.site.settings import check_game
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from model.kinds import CLIENTS
 from model.names import unique_key
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
-from pages.community.players import format_ago, link_addresses, require_viewer, summarize
+from pages.community.players import count_page, link_addresses, require_viewer, summarize
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
-from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice
+from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice, seen_time
 from pages.kit.paging import page_beside
 from pages.kit.rendering import Preview, render_page, welcome_of
 from storage.repositories import unchanged
@@ -92,6 +92,8 @@ def home() -> str:
 def home_page(problems: dict[str, str]) -> str:
     """Return the home page; `problems` are of the form with which moderators list a game."""
     player = signed_in_player()
+    if search := request.args.get("q"):  # up to SEARCHED games are read
+        count_page(player, search)
     moderates = player is not None and may_list(player)
     playing = get_storage().playing.now()
     announcement = find_announcement(site_look(), player) if player else None
@@ -104,8 +106,8 @@ def home_page(problems: dict[str, str]) -> str:
         welcome=welcome,
         announcement=announcement and link_addresses(announcement),
         moderates=moderates,
-        listed=listed_games(counts),
-        unlisted=games_on("unlisted", {}) if moderates else {},
+        listed=page_of_listed(counts),
+        unlisted=page_of_games("unlisted", {"_anchor": "unlisted"}) if moderates else {},
         last=find_last_game(player, playing) if player else None,
         counts=counts,
         now=playing_now(playing, player),
@@ -115,8 +117,8 @@ def home_page(problems: dict[str, str]) -> str:
     )
 
 
-def listed_games(counts: Counter) -> dict:
-    """Return what `games_on` does of listed games, in the `order` of the query.
+def page_of_listed(counts: Counter) -> dict:
+    """Return what `page_of_games` does of listed games, in the `order` of the query.
 
     `q` in the query is a part of a name, or a tag. If "played" is the order, the first page begins
     with the games that are played now, of which there are `counts` by client id.
@@ -124,14 +126,14 @@ def listed_games(counts: Counter) -> dict:
     order, search = request.args.get("order", ""), request.args.get("q", "").strip()
     order, part = order if order in ORDERS else "newest", unique_key(search)
     played = find_most_played(counts, part) if order == "played" else []
-    query = {"q": search or None, "order": order}
-    shown = games_on("listed", query, part, played)
+    query = {"q": search or None, "order": order, "_anchor": "games"}
+    shown = page_of_games("listed", query, part, played)
     is_long = bool(shown["previous"] or shown["next"]) or len(shown["games"]) >= LONG
-    orders = {each: url_for(".home", q=query["q"], order=each) for each in ORDERS}
+    orders = {each: url_for("games.home", q=query["q"], order=each) for each in ORDERS}
     return shown | {"order": order, "orders": orders, "search": search, "is_long": is_long}
 
 
-def games_on(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
+def page_of_games(shelf: str, query: dict, part: str = "", first: Sequence[Client] = ()) -> dict:
     """Return the `games` of a page that can be played here, each with its owner.
 
     They are on the shelf "listed" or "unlisted", and the key `part` is found in them; `first` are
@@ -154,8 +156,8 @@ def games_on(shelf: str, query: dict, part: str = "", first: Sequence[Client] = 
     others = [each for each in page.shown if each.id not in ids]
     return {
         "games": with_owners(others if page.previous else [*first, *others]),
-        "previous": page.previous and url_for(".home", **query | {before: page.previous}),
-        "next": page.next and url_for(".home", **query | {after: page.next}),
+        "previous": page.previous and url_for("games.home", **query | {before: page.previous}),
+        "next": page.next and url_for("games.home", **query | {after: page.next}),
     }
 
 
@@ -243,6 +245,7 @@ def playing_now(
 def show_playing() -> str:
     """Show who plays now, and which games."""
     viewer = require_viewer()
+    count_page(viewer)
     now = playing_now(get_storage().playing.now(), viewer, at_most=PLAYERS_SHOWN)
     return render_page("community/playing.html", viewer, now=now)
 
@@ -250,6 +253,14 @@ def show_playing() -> str:
 def has_face(user: User, viewer: User | None) -> bool:
     """Return True if a player is shown to the viewer without being looked for."""
     return not user.suspended and (not user.unlisted or may_see_hidden(viewer, user))
+
+
+@games.post("/announcement/dismiss")
+@form_view(lambda: (require_player(),), lambda player, problems: home_page(problems))
+def dismiss_announcement(player: User) -> Response:
+    """Hide the announcement of the time `seen` from this player."""
+    dismiss(authority_of(player), player.id, seen_time())
+    return redirect("/", 303)
 
 
 # -- the page of a game -------------------------------------------------------------------------

@@ -51,7 +51,8 @@ def read_suspension(user: User) -> dict[str, str | int | bool | None]:
         raise FormRefused({"length": "Choose how long."})
     if user.suspended:  # a shorter one lets the player in again
         ask_proof(require_player())
-    return {"reason": reason, "days": SUSPENSION_DAYS.get(length), "keep_end": length == KEEP_END}
+    days, is_new = SUSPENSION_DAYS.get(length), not user.suspended
+    return {"reason": reason, "days": days, "keep_end": length == KEEP_END, "is_new": is_new}
 
 
 @moderation.post("/users/<user_id>/unsuspend")

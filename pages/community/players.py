@@ -1,9 +1,10 @@
 """The list of players, and their public profiles with the forms that moderators see there."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 
-from flask import Blueprint, abort, current_app, redirect, request
+from flask import Blueprint, abort, current_app, redirect, request, url_for
 from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
@@ -11,11 +12,11 @@ from identity.access.sessions import require_player, signed_in_player
 from identity.acts.presence import game_shown, games_made, games_played, is_playing
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage, site_name
-from identity.http.limits import count_guest
-from identity.site.formatting import DATE, DAY, MINUTE, format_age, format_duration, format_time
-from model.kind import HOUR_MS
+from identity.http.limits import ATTEMPTS_WINDOW, count_guest
+from identity.site.formatting import DATE, format_ago, format_duration, format_time
+from model.errors import StorageFailed
 from model.names import can_be_in_key, can_be_key, unique_key
-from model.records import User, now_ms
+from model.records import User
 from model.rules import HOST, USER_ID
 from pages.community.moderation_card import moderation_card
 from pages.kit.files import picture_address
@@ -25,7 +26,7 @@ from pages.kit.rendering import Preview, lists_profiles, render_page
 PLAYERS_SHOWN = 50  # on one page
 PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
 GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
-SEARCH_SHOWN = 60  # characters of a search that found nothing
+SEARCHES = 600  # of a member in ATTEMPTS_WINDOW: one that finds nobody reads all names
 FLAIRS_SHOWN = 40  # the others after a press
 RECENT_GAMES = 6  # that a player played recently
 ROLES = ("", "Moderator", "Administrator")  # by mod level
@@ -48,20 +49,21 @@ players = Blueprint("players", __name__)
 def show_players() -> str:
     """Show a page of the players whose names contain `q`, `after` or `before` a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
-    if viewer is None:
-        count_guest("list for", GUEST_PAGES)
+    count_page(viewer, search)
     part = unique_key(search)
     summary = f"Who plays on {site_name()}."
     preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
     page = {"people": [], "previous": None, "next": None}
     if can_be_in_key(part):  # no look-up for what no name contains
         page = players_shown(viewer, part)
+    for way, parameter in (("previous", "before"), ("next", "after")):
+        query = {"q": search or None, parameter: page[way]}
+        page[way] = page[way] and url_for(".show_players", **query)
     return render_page(
         "community/players.html",
         viewer,
         preview,
         search=search,
-        shown_search=search[:SEARCH_SHOWN] + "…" * (len(search) > SEARCH_SHOWN),
         is_first="after" not in request.args and "before" not in request.args,
         **page,
     )
@@ -71,6 +73,15 @@ def require_viewer() -> User | None:
     """Return the player, or None for a guest; where the list is for members, a guest signs in."""
     is_open = current_app.config["PLAYERS"] == "everyone"
     return signed_in_player() if is_open else require_player()
+
+
+def count_page(viewer: User | None, search: str = "") -> None:
+    """Count a guest's page of players or search, and a member's search. Raises TooManyAttempts."""
+    if viewer is None:
+        count_guest("list for", GUEST_PAGES)
+    elif search:
+        with contextlib.suppress(StorageFailed):  # nothing is saved by a search
+            get_storage().attempts.count("search by", str(viewer.id), SEARCHES, ATTEMPTS_WINDOW)
 
 
 def players_shown(viewer: User | None, part: str) -> dict:
@@ -232,21 +243,3 @@ def format_last_played(user: User) -> str:
     if not user.has_played:
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
     return format_ago(user.last_heartbeat)
-
-
-def format_hours_ago(time: int) -> str:
-    """Return how long ago a time is that is stored to the hour: "in the last hour"; 0 is never."""
-    if not time:
-        return "not yet"
-    hours = (now_ms() - time) // HOUR_MS  # whole ones: nobody knows more
-    return format_ago(now_ms() - hours * HOUR_MS) if hours > 0 else "in the last hour"
-
-
-def format_ago(time: int) -> str:
-    """Return how long ago a time is: "now", "2 hours ago", "yesterday", "in October 2025"."""
-    seconds = (now_ms() - time) // 1000
-    if DAY <= seconds < 2 * DAY:
-        return "yesterday"
-    if seconds > 60 * DAY:
-        return format_time(time, "in %B %Y")
-    return format_age(time) if seconds >= MINUTE else "now"

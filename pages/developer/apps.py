@@ -23,6 +23,7 @@ from identity.oauth.programs import (
     read_page,
     split_settings,
 )
+from identity.site.formatting import format_hours_ago
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game
 from model.client_rules import TAGS, check_new_uris, check_opens, check_tags
@@ -31,7 +32,6 @@ from model.kinds import CLIENTS
 from model.names import check_client_name
 from model.records import Client, User
 from model.rules import USER_ID, check_bio, check_groups
-from pages.community.players import format_hours_ago
 from pages.developer.samples import ANY_LOOPBACK, exchange_command, starting_samples
 from pages.kit import forms
 from pages.kit.actors import authority_of
@@ -176,7 +176,6 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     `require_pkce`, `no_email`, `device` and a field for each tag are "yes" if ticked; `who` is
     "flair" or in WHO. The rules for a public client's URIs differ. `client` is None for a new one,
     see `fill_in_address`. Raises FormRefused.
-    Raises FormRefused.
     """
     form = request.form if client else fill_in_address()
     groups = WHO | {"flair": [f"flair:{form.get('flair', '').strip()}"]}
@@ -217,8 +216,8 @@ def problems_of_addresses(
     changed = {each for each in fields if fields[each] != getattr(client, each, None)}
     problems = {each: check_new_uris(fields[each], public) for each in changed.intersection(URIS)}
     if url := fields["game_url"]:
-        unopened = check_opens(url) if "game_url" in changed else None
-        problems["game_url"] = check_game(url, base_url()) or unopened
+        problem = check_game(url, base_url())
+        problems["game_url"] = problem or ("game_url" in changed and check_opens(url))
     return problems
 
 

@@ -3,7 +3,7 @@
 from flask import Blueprint, current_app, redirect, render_template
 from werkzeug.wrappers import Response
 
-from identity.http.context import base_url, get_storage, site_name
+from identity.http.context import base_url, get_storage
 from identity.http.responses import ANY_ORIGIN, NO_STORE, JsonResponse
 from identity.oauth.authorization import OPENID, PROFILE, PROMPTS
 from identity.oauth.claims import CLAIMS, TOKEN_CLAIMS
@@ -91,7 +91,6 @@ def keys() -> JsonResponse:
 def openapi() -> Response:
     cookie = current_app.config["SESSION_COOKIE_NAME"]
     values = {"base_url": base_url(), "session_cookie": cookie, "openid": is_on()}
-    values["site_name"] = site_name()
     body = render_template("developer/openapi.json", **values)
     return Response(body, headers=PUBLIC, content_type="application/json")
 

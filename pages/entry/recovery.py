@@ -260,10 +260,10 @@ def change_letters() -> Response:
     require_mail()
     player = require_player()
     muted = [kind for kind in emails.CHOICES if kind not in request.form.getlist("letters")]
-    is_muted = "sign-in" in muted and "sign-in" not in emails.muted_by(player)
-    if is_muted:
+    mutes_sign_ins = "sign-in" in muted and "sign-in" not in emails.muted_by(player)
+    if mutes_sign_ins:
         ask_proof(player)
     emails.change_letters(authority_of(player), player.id, muted)
-    if is_muted:
+    if mutes_sign_ins:
         notify(player, "letters")
     return forms.redirect_with_notice("Saved.", "/account/security")

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from flask import Flask, current_app, g, render_template, request, session
 from markupsafe import Markup
-from werkzeug.local import LocalProxy
 
 from identity.access.sessions import query_to
 from identity.acts import rights
@@ -42,7 +41,7 @@ NOTICE_DAYS = 30  # then no new session shows it
 # Templates that show a game, or close at once.
 WITHOUT_NOTICES = ("grant/play.html", "community/signed_in.html", "grant/web_message.html")
 
-
+TOUCH_ICON = "/static/touch-icon.png"  # the door
 # Of the images of previews, by their folder: width and height in pixels.
 IMAGE_SIZES = {"/static": (180, 180), "/look": (256, 256), "/pfp/large": (256, 256)}
 IMAGE_SIZES["/covers/large"] = (640, 400)
@@ -58,7 +57,7 @@ class Preview(NamedTuple):
 
     title: str
     description: str = "One account for all our games, with your name, picture and play time."
-    image: str = "/static/touch-icon.png"
+    image: str = TOUCH_ICON  # or the logo
     address: str | None = None
     noindex: bool = False
 
@@ -70,7 +69,7 @@ class Preview(NamedTuple):
 def load_templates(app: Flask) -> None:
     """Load all templates, once: after an upgrade the disk has those of another version."""
     app.jinja_env.globals.update(
-        site_name=LocalProxy(site_name),  # macros see it as well
+        site_name=site_name,
         picture_address=picture_address,
         cover_address=cover_address,
         report_reasons=REPORT_REASONS,
@@ -95,7 +94,7 @@ def render_page(
     The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
     look, preview = site_look(), preview or Preview(site_name())
-    if look.logo and preview.image == Preview("").image:
+    if look.logo and preview.image == TOUCH_ICON:
         preview = preview._replace(image=f"/look/logo-{look.logo}.png")
     is_told = player and template not in WITHOUT_NOTICES
     shared = {

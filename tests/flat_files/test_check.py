@@ -642,7 +642,7 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
             rounds.value += 1
 
 
-@pytest.mark.live
+@pytest.mark.load
 def test_check_and_backup_during_writes_find_nothing(site, tmp_path):
     """Each backup restores into a sound installation."""
     context = multiprocessing.get_context("fork")

@@ -590,7 +590,7 @@ def count_often(barrier, *folders: str) -> None:
         attempts.count("password", "ada", limit=1000)
 
 
-@pytest.mark.live
+@pytest.mark.load
 def test_attempts_of_racing_processes_are_counted_exactly(storage, folders):
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(4)

@@ -462,7 +462,7 @@ def test_password_form_rate_limit_per_address(connect_from: Callable[..., Sender
     names = ("password", "email", "delete", "picture")
     # All of these share the limit: only its refill is left.
     asking = ("/account/email/letters", "/users/7/mod-level", "/admin/chat/key", "/developer")
-    asking += ("/admin/invitations", "/developer/x/secret")
+    asking += ("/admin/invitations", "/developer/x/secret", "/admin/reports/x")
     own = (f"/account/{name}" for name in names)
     for path in ("/sign-in", "/recover/password", *own, *asking):
         assert len(send_until_refused(limited, "POST", path)) < 30

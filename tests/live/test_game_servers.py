@@ -377,6 +377,7 @@ def test_player_whose_account_was_deleted_is_dropped(game_server, store, ada, ev
         hear(adas, "Where is eve?")
 
 
+@pytest.mark.load
 def test_without_the_identity_server_nobody_new_gets_in_and_players_stay(
     game_server, server, ada, bob
 ):

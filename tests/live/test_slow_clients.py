@@ -78,6 +78,7 @@ def test_400_silent_clients_do_not_delay_others(
             assert client.getresponse().status == 404
 
 
+@pytest.mark.load
 def test_clients_that_do_not_finish_a_request_lose_the_connection(
     server: RunningServer, connect: Callable[..., socket.socket]
 ):

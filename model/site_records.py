@@ -55,7 +55,7 @@ class Look:
     accent: str = ""  # "#7a3fb0"
     logo: int | None = None  # the id of a Logo
     name: str = added("")
-    announcement: str = added("")  # to all members
+    announcement: str = added("")  # to all players
     announced: int = added(0)  # when
     announced_until: int = added(0)
 

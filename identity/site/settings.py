@@ -164,7 +164,9 @@ def _require_plain_texts(config: dict) -> None:
         if refused := find_unprintable(text):
             raise SettingError(each, f"is {text!r}, and {show_character(refused)} can't be shown")
     if not 1 <= len(name.strip()) <= SITE_NAME_LENGTH:
-        raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
+        raise SettingError(
+            "SITE_NAME", f"is {name!r}, expected 1 to {SITE_NAME_LENGTH} characters on one line"
+        )
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
     if len(welcome) > WELCOME_LENGTH:

@@ -248,6 +248,7 @@ def client_page(
     kept |= {f"tag-{tag}": "yes" for tag in client.tags}
     kept |= who_fields(client.only_groups)
     program = None if client.public else program_of(client)
+    handle = program and handle_of_owner(get_storage(), client, program)
     owner = name_owner(get_storage(), client)
     # Only then does it matter that an administrator disables the app as well.
     overruled = owner.user is not None and not may_administer(owner.user)
@@ -266,20 +267,19 @@ def client_page(
         exchange=exchange_command(client),
         samples=starting_samples(client),
         program=program,
-        settings=program and settings_of(program, client, secret),
+        settings=program and settings_of(program, client, secret, handle),
         notes=program and DEVELOPERS.read(program.name, base_url())["body"].partition(NOTES)[2],
-        handle=program and handle_of_owner(get_storage(), client, program),
+        handle=handle,
         problems=problems,
         notice=forms.pop_notice(),
     )
 
 
 def settings_of(
-    program: Program, client: Client, secret: str | None
+    program: Program, client: Client, secret: str | None, handle: str | None
 ) -> list[tuple[list[str], str]]:
     """Return the settings of a program for a client: blocks of code, each after its text."""
-    filled = program.fill_in_for(get_storage(), client, secret, base_url(), site_name())
-    return split_settings(filled)
+    return split_settings(program.fill_in(base_url(), client.id, secret, site_name(), handle))
 
 
 def who_fields(groups: list[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from identity.oauth.programs import (
     program_of,
     read_named_program,
 )
-from identity.site.look import read_look, site_name_of
+from identity.site.look import read_site_name
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game, read_settings
 from model.client_rules import TAGS, TAGS_LENGTH
@@ -78,7 +78,7 @@ def print_new(
     shown = {"client_secret": secret} if secret else {}
     settings = ""
     if program:
-        site_name = site_name_of(read_look(store), read_settings())
+        site_name = read_site_name(store, read_settings())
         settings = program.fill_in_for(store, client, secret, base_url_of_links(), site_name)
     if settings and as_json:
         shown |= {"program": program.name, "settings": settings}

@@ -18,7 +18,7 @@ from identity.acts import passkeys as passkey_acts
 from identity.acts.actors import COMMAND, Authority
 from identity.acts.naming import find_player_id
 from identity.acts.notes import NOTES_EACH, notes_about
-from identity.site.look import read_look, site_name_of
+from identity.site.look import read_site_name
 from identity.site.pasted import unwrap
 from identity.site.settings import read_settings, site_words
 from model.addresses import check_email, login_keys, normal_email
@@ -87,7 +87,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     store, config = open_installation(), read_settings()
     refuse("email", check_email(email, config["EMAIL"] == "required"))
     require_allowed_changes(store, User(0, name, email, password_hash=""), {"name", "email"})
-    words = site_words(site_name_of(read_look(store), config), config["BASE_URL"])
+    words = site_words(read_site_name(store, config), config["BASE_URL"])
     password = read_password(password_stdin)
     refuse("password", check_password(password, name, email, *words))
     user = store.users.register(name, email, hash_password(password))

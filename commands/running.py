@@ -27,7 +27,7 @@ from identity.site.advice import (
     explain_loopback,
     passkey_note,
 )
-from identity.site.look import read_look, site_name_of
+from identity.site.look import read_site_name
 from identity.site.settings import ROOT, SETTINGS, read_settings
 from model.errors import StorageError
 from storage import Storage, mask_url
@@ -147,7 +147,7 @@ def serve(bind: tuple[str, int], workers: int, threads: int, server: str) -> Non
     is_new = store.users.is_new()  # before anything is printed: a database may be away
     host, port = bind[0], click.get_current_context().with_resource(kept_port(*bind))
     values = settings_at(host, port)
-    click.echo(f"{site_name_of(read_look(store), values)} is at {values['BASE_URL']}/")
+    click.echo(f"{read_site_name(store, values)} is at {values['BASE_URL']}/")
     problems = check_environment(values, (host, port), server)
     for each in problems:
         click.echo(f"Warning: {each.problem}.", err=True)

@@ -162,8 +162,7 @@ def test_letter_looks_like_the_site_and_loads_nothing(storage, subtests):
     for look in (*looks, Look("site", 1, logo=2)):
         with subtests.test(logo=look.logo):
             storage.records(LOOKS).put(look)
-            letter = LETTER._replace(name="Noor")
-            composed = mail.compose(storage, CONFIG, "ada@example.org", letter)
+            composed = mail.compose(storage, CONFIG, "ada@example.org", LETTER, "Noor")
             message = message_from_bytes(composed.encode(), policy=SMTP)
             html = message.get_body(("html",)).get_content()
             [image] = [each for each in message.walk() if each.get_content_type() == "image/png"]

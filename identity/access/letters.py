@@ -20,7 +20,7 @@ from identity.http.signing import serializer
 from identity.messages.letter import Letter
 from identity.messages.outbox import KEPT_DAYS, MAIL, new_message, post
 from identity.site.formatting import DATE_AND_TIME, DAY, format_time
-from identity.site.look import read_look, site_name_of
+from identity.site.look import read_site_name
 from model.addresses import check_email, login_key
 from model.errors import StorageError, TooManyAttempts
 from model.kind import DAY_MS
@@ -182,7 +182,7 @@ def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, te
     end = "Was that a mistake? Write to the people who run the site."
     if kind in CHOICES:
         end = "You can turn off emails like this one on your account page, under Security."
-    subject = f"{WRITTEN[kind]} ({site_name_of(read_look(by.store), config)})"
+    subject = f"{WRITTEN[kind]} ({read_site_name(by.store, config)})"
     letter = Letter(subject, [text], config["BASE_URL"], "Open the site", end=(end,))
     post_letter(by.store, config, kind, user, letter)
 
@@ -210,7 +210,7 @@ def post_letter(
 
     good_until = now_ms() + good_for if good_for else 0
     try:
-        body = compose(store, config, user.email, letter._replace(name=user.name))
+        body = compose(store, config, user.email, letter, user.name)
         message = new_message(MAIL, kind, body, to=user.email, good_until=good_until)
         post(store, message, MOST_LETTERS_WAITING)
     except (StorageError, ValueError) as error:

@@ -9,7 +9,7 @@ from identity.messages.letter import Letter, confirmation_letter, recovery_lette
 from identity.messages.mail import compose, new_mailer, read_template
 from identity.messages.outbox import MAIL, Channel, Paused, Postponed, Refused
 from identity.site.clock import note_clock
-from identity.site.look import read_look, site_name_of
+from identity.site.look import read_site_name
 from identity.site.states import edit_state
 from model.errors import StorageError
 from model.kind import HOUR_MS
@@ -105,8 +105,8 @@ class Mail(Channel):
         text = issue_link(store, purpose, user, message.browser)
         code = codes_of(store, purpose, user, message.browser)[0]
         name = user.name if purpose == PASSWORD else ""  # an address that the player confirmed
-        letter = make(site_name_of(read_look(store), config), config["BASE_URL"], text, code)
-        return compose(store, config, user.email, letter._replace(name=name))
+        letter = make(read_site_name(store, config), config["BASE_URL"], text, code)
+        return compose(store, config, user.email, letter, name)
 
     def close(self) -> None:
         """End the connection."""

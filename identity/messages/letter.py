@@ -6,7 +6,7 @@ LINK_ENDS = ("The link works once, for an hour.", "Was that not you? Ignore this
 
 
 class Letter(NamedTuple):
-    """What a letter says: sentences, and a link with its code; `name` is of a known player."""
+    """What a letter says: sentences, and a link with its code."""
 
     subject: str
     text: list[str]
@@ -14,7 +14,6 @@ class Letter(NamedTuple):
     words: str = ""  # of the link
     code: str = ""
     end: tuple[str, ...] = ()
-    name: str = ""
 
 
 def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, Template
 from identity.messages.letter import Letter
 from identity.messages.outbox import Refused
 from identity.messages.smtp import Mailer, check_head
-from identity.site.look import colours_of, logo_png, read_look, site_name_of
+from identity.site.look import colours_of, logo_png, read_look, read_site_name, site_name_of
 from identity.site.settings import RESOURCES, parse_smtp_url
 from model.addresses import ascii_email
 from storage import Storage
@@ -28,11 +28,14 @@ def read_template() -> Template:
     return Environment(loader=loader, autoescape=True).get_template("messages/letter.html")
 
 
-def compose(store: Storage, config: Mapping[str, str], to: str, letter: Letter) -> str:
+def compose(
+    store: Storage, config: Mapping[str, str], to: str, letter: Letter, name: str = ""
+) -> str:
     """Return a letter with its headers: plain text, and the same as HTML with the logo inside.
 
-    `config` has the settings. No text is encoded: links stay as they are (RFC 6152). The logo is a
-    part of the letter (RFC 2392): mail programs load nothing from elsewhere, and many no data: URL.
+    `config` has the settings, and `name` is that of a player who confirmed the address. No text is
+    encoded: links stay as they are (RFC 6152). The logo is a part of the letter (RFC 2392): mail
+    programs load nothing from elsewhere, and many no data: URL.
     Raises ValueError for an address or a header that no letter can have.
     """
     address, sender = ascii_email(to), config["MAIL_FROM"]
@@ -51,15 +54,16 @@ def compose(store: Storage, config: Mapping[str, str], to: str, letter: Letter) 
         "Auto-Submitted": "auto-generated",  # RFC 3834 5
     }
     # A moderator's reason may be long, and servers refuse a letter with a line that is.
-    lines = [textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in letter.text]
-    letter = letter._replace(text=lines)
+    text = [textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in letter.text]
     message = EmailMessage(policy=SMTP.clone(cte_type="8bit"))
     on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
-    hello = f"Hello {letter.name}," if letter.name else "Hello,"
-    parts = [hello, *letter.text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
+    hello = f"Hello {name}," if name else "Hello,"
+    parts = [hello, *text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
     message.set_content("\n\n".join(filter(None, parts)) + "\n", cte="8bit")
     shown = {"site_name": site_name, "light": light, "dark": dark, "logo": f"cid:logo@{domain}"}
-    html = read_template().render(letter=letter, hello=hello, on_another=on_another, **shown)
+    html = read_template().render(
+        letter=letter, text=text, hello=hello, on_another=on_another, **shown
+    )
     message.add_alternative(html, subtype="html", cte="8bit")
     logo = logo_png(store, look, side=64)
     message.get_payload()[1].add_related(logo, "image", "png", cid=f"<logo@{domain}>")
@@ -98,7 +102,7 @@ def send_test(store: Storage, config: Mapping[str, str], to: str, **options) -> 
 
     `options` are those of `new_mailer`.
     """
-    site = site_name_of(read_look(store), config)
+    site = read_site_name(store, config)
     text = [f"This is a test of {site}. Emails to players will arrive like this one."]
     letter = Letter(f"A test of {site}", text, config["BASE_URL"], "Open the site")
     try:

@@ -43,6 +43,11 @@ def site_name_of(look: Look, config: Mapping[str, str]) -> str:
     return look.name or config["SITE_NAME"]
 
 
+def read_site_name(store: Storage, config: Mapping[str, str]) -> str:
+    """Return what the site is called, where no look has been read."""
+    return site_name_of(read_look(store), config)
+
+
 def logo_png(store: Storage, look: Look, side: int) -> bytes:
     """Return the logo for programs that know no webp, or the door if there is none to be read."""
     if look.logo:

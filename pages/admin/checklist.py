@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from identity.acts.checklist import CHECKLIST
 from identity.site.hosts import is_loopback
-from identity.site.look import read_look, site_name_of
+from identity.site.look import read_site_name
 from identity.site.settings import SETTINGS, host_of
 from identity.site.states import find_state
 from identity.site.statistics import Numbers
@@ -24,7 +24,7 @@ def first_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> 
     """Return the first steps, [] once all are done or an administrator has hidden them."""
     if find_state(store, CHECKLIST):
         return []
-    has_name = site_name_of(read_look(store), config) != SETTINGS["SITE_NAME"].default
+    has_name = read_site_name(store, config) != SETTINGS["SITE_NAME"].default
     has_address = not is_loopback(host_of(config["BASE_URL"]))
     has_game = bool(numbers.games or store.clients.ids(at_most=1))
     has_guests = numbers.players > 1 or bool(store.invites.ids(at_most=1))

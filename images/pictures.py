@@ -29,6 +29,7 @@ from PIL import Image, ImageCms, ImageOps
 
 from model import errors
 from model.records import COVER_SIZES, PICTURE_SIZES
+from model.words import Words, say
 
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 8 * 2**20  # of an upload
@@ -44,7 +45,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the decoders of rarer ones have more
 STARTED = "started"  # what the decoding process prints before it reads the upload
 SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a", re.DOTALL)
 SIGNATURE_BYTES = 12
-TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
+TOO_MANY = say("This picture has more than 25 million pixels. Choose a smaller one.")
 ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
 LYING = (5, 6, 7, 8)  # orientations of a picture that is turned by a quarter
 # The errors of Pillow for a file whose content does not match its signature.
@@ -62,14 +63,12 @@ def require_usable_upload(upload: BinaryIO) -> None:
     size = upload.seek(0, os.SEEK_END)
     upload.seek(0)
     if size > MAX_BYTES:
-        raise errors.TooManyBytes(
-            f"This file is larger than {MAX_BYTES // 2**20} MB. Choose a smaller one."
-        )
+        raise errors.TooManyBytes(say("This file is larger than 8 MB. Choose a smaller one."))
     if not size:
-        raise errors.BrokenPicture("This file is empty. Choose another one.")
+        raise errors.BrokenPicture(say("This file is empty. Choose another one."))
     if not SIGNATURE.match(upload.read(SIGNATURE_BYTES)):
         raise errors.NotAPicture(
-            "This file is not a PNG, JPEG, WebP or GIF picture. Choose another one."
+            say("This file is not a PNG, JPEG, WebP or GIF picture. Choose another one.")
         )
     upload.seek(0)
 
@@ -94,16 +93,18 @@ def make_picture(upload: bytes, kind: str = "picture") -> dict[str, bytes]:
         LOG.error("pictures are not read: %s", error)
         raise errors.DecoderNotStarted from error
     started, _, answer = done.stdout.decode().partition("\n")
-    problem = done.returncode, done.stderr.decode(errors="replace")[-500:]
+    status = done.returncode, done.stderr.decode(errors="replace")[-500:]
     if started != STARTED:
-        LOG.error("pictures are not read: exit status %d %s", *problem)
+        LOG.error("pictures are not read: exit status %d %s", *status)
         raise errors.DecoderNotStarted
     if done.returncode != 0:
-        LOG.warning("a picture was not read: exit status %d %s", *problem)
-        raise errors.TooManyPixels("This file takes too long to read. Choose a smaller picture.")
+        LOG.warning("a picture was not read: exit status %d %s", *status)
+        problem = say("This file takes too long to read. Choose a smaller picture.")
+        raise errors.TooManyPixels(problem)
     answer = json.loads(answer)
     if "error" in answer:
-        raise getattr(errors, answer["error"])(answer["problem"])
+        problem = Words(answer["problem"], {})  # marked there, without values
+        raise getattr(errors, answer["error"])(problem)
     return {name: base64.b64decode(answer[name]) for name in SIZES[kind]}
 
 
@@ -157,7 +158,7 @@ def read_centre(upload: bytes, kind: str = "picture") -> Image.Image:
     for each in _ways_to_read(upload):
         with contextlib.suppress(BROKEN), _opened(each) as image:
             return _decode(image, *max(SIZES[kind].values()))
-    raise errors.BrokenPicture("This file is damaged. Choose another one.")
+    raise errors.BrokenPicture(say("This file is damaged. Choose another one."))
 
 
 def _ways_to_read(upload: bytes) -> Iterator[bytes]:

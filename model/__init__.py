@@ -6,5 +6,5 @@ once: begin there. `rules` (of passwords and redirect URIs, say), `names`, `addr
 `client_rules` (of new clients) check single values and return the problem as a sentence;
 `soundness` checks whole records, pictures and lines of the audit log, as they come from a disk or
 an archive. `encoding` writes records as JSON, `errors` has all errors that storage raises, and
-`texts` knows the characters that show nothing.
+`texts` knows the characters that show nothing. `words` marks the sentences that are translated.
 """

@@ -8,6 +8,7 @@ import re
 import unicodedata
 
 from model.names import INVISIBLE, NORMALISED_LENGTH, can_be_key, unique_key
+from model.words import say
 
 # RFC 5321 4.1.2 and RFC 6531 3.3: atoms between dots, and no quoted string. Without % and !, by
 # which a relay sends on to another host, and =?, with which an encoded word begins (RFC 2047).
@@ -24,7 +25,7 @@ def check_email(email: str, required: bool = False) -> str | None:
     """Check the format of an email address, not whose it is; "" is none."""
     if (not email and not required) or ascii_email(email) is not None:
         return None
-    return "Enter an email like ada@example.org."
+    return say("Enter an email like ada@example.org.")
 
 
 def ascii_email(email: str) -> str | None:

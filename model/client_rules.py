@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from model import names, rules
 from model.kind import Rules
 from model.records import Client
+from model.words import say_in
 
 # WHATWG Fetch 2.10: they are those of protocols that a request could be mistaken for.
 BLOCKED_PORTS = {0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87}
@@ -21,9 +22,23 @@ BLOCKED_PORTS |= {554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 
 BLOCKED_PORTS |= {4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
 WILDCARD = re.compile(r"[/\w*]\*(?=/|$)")
 IN_NUMBERS = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # WHATWG URL 3.5: an IPv4 address
-# What a game may be; `templates/kit/words.html` has the words for each.
-TAGS = ("action", "adventure", "arcade", "board", "cards", "creative", "multiplayer", "platformer")
-TAGS += ("puzzle", "quiz", "racing", "role-playing", "simulation", "sports", "strategy")
+TAGS = {  # what a game may be, and what pages call it
+    "action": say_in("tag", "Action"),
+    "adventure": say_in("tag", "Adventure"),
+    "arcade": say_in("tag", "Arcade"),
+    "board": say_in("tag", "Board"),
+    "cards": say_in("tag", "Cards"),
+    "creative": say_in("tag", "Creative"),
+    "multiplayer": say_in("tag", "Multiplayer"),
+    "platformer": say_in("tag", "Platformer"),
+    "puzzle": say_in("tag", "Puzzle"),
+    "quiz": say_in("tag", "Quiz"),
+    "racing": say_in("tag", "Racing"),
+    "role-playing": say_in("tag", "Role-playing"),
+    "simulation": say_in("tag", "Simulation"),
+    "sports": say_in("tag", "Sports"),
+    "strategy": say_in("tag", "Strategy"),
+}
 TAGS_LENGTH = 3  # of one game
 TITLE_BYTES = 28  # of a name; each is two letters of a key, behind the shelf
 HOST_LENGTH, LABEL_LENGTH = 253, 63  # characters (RFC 1035 2.3.4)

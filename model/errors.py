@@ -1,5 +1,7 @@
 """The errors of storage."""
 
+from model.words import say, say_number
+
 
 class StorageError(Exception):
     """Storage refuses something or cannot do it; the text is for people."""
@@ -49,7 +51,8 @@ class DecoderNotStarted(PictureRefused):
     """The process that decodes uploads cannot start, for lack of memory, say."""
 
     def __init__(self) -> None:
-        super().__init__("The site can't read pictures now. Tell the people who run this site.")
+        problem = say("The site can't read pictures now. Tell the people who run this site.")
+        super().__init__(problem)
 
 
 class CodeSpent(StorageError):
@@ -81,13 +84,13 @@ class KeyTaken(InvalidField):
 class NameTaken(KeyTaken):
     """Another player has this name, or one that looks the same."""
 
-    field, problem = "name", "Another player has this name. Choose a different one."
+    field, problem = "name", say("Another player has this name. Choose a different one.")
 
 
 class NameKept(NameTaken):
     """Another player gave this name up, and it is kept for them."""
 
-    problem = "Somebody had this name until recently. Choose another one."
+    problem = say("Somebody had this name until recently. Choose another one.")
 
 
 class TooManyNames(InvalidField):
@@ -97,7 +100,7 @@ class TooManyNames(InvalidField):
 class ReportedBefore(KeyTaken):
     """This player has reported this before."""
 
-    field, problem = "form", "You have reported this before. A moderator reads it."
+    field, problem = "form", say("You have reported this before. A moderator reads it.")
 
 
 class HandleTaken(KeyTaken):
@@ -110,7 +113,7 @@ class ChangedBefore(InvalidField):
     """Another administrator has changed this since the page was opened."""
 
     field = "form"
-    problem = "Another administrator has just changed this. Look at it, then decide again."
+    problem = say("Another administrator has just changed this. Look at it, then decide again.")
 
 
 class IdTaken(InvalidField):
@@ -126,7 +129,7 @@ class AlreadyThere(StorageError):
 class EmailTaken(KeyTaken):
     """Another player has this email address."""
 
-    field, problem = "email", "Another account has this email. Use a different one."
+    field, problem = "email", say("Another account has this email. Use a different one.")
 
 
 class OriginTaken(KeyTaken):
@@ -139,20 +142,25 @@ class TooManyClients(StorageError):
     """A player has reached the limit on clients."""
 
     def __init__(self, at_most: int) -> None:
-        super().__init__(f"One player may have {at_most} apps. Delete one first.")
+        problem = say_number(
+            "One player may have %(number)s app. Delete one first.",
+            "One player may have %(number)s apps. Delete one first.",
+            at_most,
+        )
+        super().__init__(problem)
 
 
 class InviteSpent(KeyTaken):
     """This invitation is used, expired or unknown."""
 
-    field, problem = "invite", "This invitation was used or has expired. Ask for a new one."
+    field, problem = "invite", say("This invitation was used or has expired. Ask for a new one.")
 
 
 class LastAdministrator(StorageError):
     """Without this player nobody could administer the site."""
 
     def __init__(self) -> None:
-        super().__init__("This is the last administrator. Make another administrator first.")
+        super().__init__(say("This is the last administrator. Make another administrator first."))
 
 
 class TooManyAttempts(StorageError):

@@ -10,6 +10,7 @@ import unicodedata
 from pathlib import Path
 
 from model.texts import AFTER_LETTER, check_line, show_character
+from model.words import say, say_in
 
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
@@ -18,8 +19,8 @@ NAME_KEPT_DAYS = 90  # after a name was given up
 EMAIL_KEPT_DAYS = 3  # after another address replaced it
 NAME_SEPARATORS = " _.-"
 TSHEG = "\u0f0b"  # between the syllables of a Tibetan word
-NAME_RULE = "Use 2 to 30 letters and numbers, with spaces, _ . - between them."
-RESERVED = "This name is reserved. Choose another one."
+NAME_RULE = say("Use 2 to 30 letters and numbers, with spaces, _ . - between them.")
+RESERVED = say("This name is reserved. Choose another one.")
 # NFKC of a run of marks takes quadratic time: seconds for 60 kB of them.
 NORMALISED_LENGTH = 1024  # characters
 # What players take for the voice of the site, or for nobody.
@@ -43,6 +44,12 @@ JOINERS_IN_NAMES = re.compile(AFTER_LETTER)
 # Most marks on a letter, by the first word of their Unicode names; those of other scripts: 3.
 MOST_MARKS = {"COMBINING": 2, "MYANMAR": 5, "TAI": 5, "TIBETAN": 5}
 EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "BOPOMOFO"})
+SCRIPTS = {  # as pages call them; the others as Unicode does
+    "LATIN": say_in("alphabet", "Latin"),
+    "GREEK": say_in("alphabet", "Greek"),
+    "CYRILLIC": say_in("alphabet", "Cyrillic"),
+    "EAST ASIAN": say_in("alphabet", "East Asian"),
+}
 # Unicode names of letters that are read as apostrophes, quotes and colons: "this siteʼs".
 PUNCTUATION_LETTER = re.compile("MODIFIER LETTER .*|.* SALTILLO|LATIN LETTER .* (CLICK|DOT)")
 # Unicode names of the variants of a Latin letter, of which UTS 39 lists some.
@@ -92,24 +99,33 @@ def check_name(name: str, site_name: str = "") -> str | None:
     if len(bare) < NAME_LENGTH[0] or len(name) > NAME_LENGTH[1]:
         return NAME_RULE
     if name != normal_name(name):
-        return "Some characters only look like others. Use the usual ones."
+        return say("Some characters only look like others. Use the usual ones.")
     if refused := next((each for each in bare if not _may_be_in_name(each)), None):
-        return f"You can't use {show_character(refused)} in a name. {NAME_RULE}"
+        shown = show_character(refused)
+        return say(
+            "You can't use %(character)s in a name. %(rule)s", character=shown, rule=NAME_RULE
+        )
     if unicodedata.category(bare[0])[0] not in "LN" or bare[-1] in NAME_SEPARATORS + TSHEG:
-        return "Start and end with a letter or number."
+        return say("Start and end with a letter or number.")
     if "  " in bare:
-        return "Use one space at a time."
+        return say("Use one space at a time.")
     if problem := _check_marks(bare, unmarked=NAME_SEPARATORS + TSHEG):
         return problem
     scripts = list(_scripts_of(bare).items())
     if len(scripts) > 1:
         (one, first), (other, second) = scripts[:2]
-        pair = f"“{first}” is {one.title()}, “{second}” is {other.title()}"
-        return f"Use letters from one alphabet only: {pair}."
+        return say(
+            "Use letters from one alphabet only: "
+            "“%(first)s” is %(one)s, “%(second)s” is %(other)s.",
+            first=first,
+            one=SCRIPTS.get(one, one.title()),
+            second=second,
+            other=SCRIPTS.get(other, other.title()),
+        )
     if looks_official(name, site_name) or _looks_reset(name):
         return RESERVED
     if len(unique_key(name).encode()) > NAME_KEY_BYTES:
-        return "This name is too long. Choose a shorter one."
+        return say("This name is too long. Choose a shorter one.")
     return None
 
 
@@ -131,9 +147,9 @@ def _check_marks(text: str, unmarked: str = "") -> str | None:
     for is_mark, group in itertools.groupby(JOINERS.sub("", text), _is_mark):
         characters = list(group)
         if is_mark and before and before in unmarked:
-            return f"Put accents on letters only, not on “{before}”."
+            return say("Put accents on letters only, not on “%(sign)s”.", sign=before)
         if is_mark and len(characters) > min(map(_most_marks, characters)):
-            return f"Put fewer accents on “{before}”."
+            return say("Put fewer accents on “%(letter)s”.", letter=before)
         before = characters[-1]
     return None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 
 from model import rules
+from model.words import dump_words, plain
 
 CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
@@ -75,9 +76,10 @@ class Suspension:
 class Notice:
     """What somebody did to a player's name, app or report, in a text that is read once."""
 
-    text: str
+    text: str  # in English
     since: int = field(default_factory=now_ms)
     kind: str = added("")  # of the letter that says the same, "" without one
+    words: str = added("")  # the text as `model.words.dump_words` returns it, to be translated
 
 
 def picture_file_of(user_id: int, timestamp: int | None) -> str:
@@ -116,6 +118,7 @@ class User:
     muted: list[str] = added(factory=list)  # the kinds of letters that the player turned off
     warning: str | None = added(None)  # the id of a note that the pages show until it is confirmed
     dismissed: int = added(0)  # when an announcement was made that the player hid
+    language: str = added("")  # of pages and letters, from LANGUAGES; "": as the browser asks
     pfp_generated: bool = added(False)  # the picture is drawn when it is asked for, and not stored
 
     @property
@@ -160,7 +163,8 @@ class User:
         others = [each for each in self.notices if each.text != text]
         dropped = [each for each in others if each.kind == kind][: 1 - NOTICES_KEPT]
         kept = [each for each in others if each not in dropped]
-        self.notices = [*kept, Notice(text, max(now_ms(), latest + 1), kind)]
+        since = max(now_ms(), latest + 1)
+        self.notices = [*kept, Notice(plain(text), since, kind, dump_words(text))]
 
     @property
     def consents(self) -> dict[str, Grant]:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from model.errors import InvalidField
 from model.names import NORMALISED_LENGTH, unique_key
 from model.texts import BIO_CONTROLS, check_line, find_hidden, show_character
+from model.words import Words, say
 
 BIO_LENGTH = 1000  # characters
 SHORT_TEXT_LENGTH = 200  # characters
@@ -45,11 +46,11 @@ HANDLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # a name has up to 30 letters
 COVER_ID = re.compile(rf"({CLIENT_ID.pattern})-([1-9][0-9]{{0,14}})")  # client id, timestamp
 TIME_ID = re.compile(r"[0-9]{15}-[0-9a-f]{8}")  # milliseconds since 1970, random digits
 REPORT_REASONS = {  # as the form words them
-    "insults": "Insults or threats",
-    "profile": "The name, picture or text",
-    "cheating": "Cheating",
-    "spam": "Spam",
-    "other": "Something else",
+    "insults": say("Insults or threats"),
+    "profile": say("The name, picture or text"),
+    "cheating": say("Cheating"),
+    "spam": say("Spam"),
+    "other": say("Something else"),
 }
 REPORT_LENGTH = 500  # characters
 THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7638: a SHA-256 in base64url
@@ -74,14 +75,22 @@ HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]
 def check_bio(bio: str) -> str | None:
     """Check a bio or the description of a game: plain text, in one or more lines."""
     if len(bio) > BIO_LENGTH:
-        return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
+        return _say_too_long(bio, BIO_LENGTH)
     return _check_hidden(bio)
+
+
+def _say_too_long(text: str, most: int) -> Words:
+    length = len(text)
+    return say("Use up to %(most)s characters. This text has %(length)s.", most=most, length=length)
 
 
 def _check_hidden(text: str) -> str | None:
     """Check that a text of several lines shows all of its characters."""
     refused = find_hidden(text, allowed=BIO_CONTROLS)
-    return refused and f"Use plain text. {show_character(refused)} can't be shown."
+    if not refused:
+        return None
+    shown = show_character(refused)
+    return say("Use plain text. %(character)s can't be shown.", character=shown)
 
 
 def check_flair(flair: str) -> str | None:
@@ -109,14 +118,15 @@ def check_password(password: str, name: str, email: str, *site_words: str) -> st
     typed, password = password, normal_password(password)
     # One character may stand for eighteen: as many have to be typed.
     if min(len(typed), len(password)) < PASSWORD_LENGTH[0] or len(password) > PASSWORD_LENGTH[1]:
-        return f"Use {PASSWORD_LENGTH[0]} or more characters, up to {PASSWORD_LENGTH[1]:,}."
+        least, most = PASSWORD_LENGTH
+        return say("Use %(least)s or more characters, up to %(most)s.", least=least, most=most)
     folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # some letters have longer small ones
     words = [unique_key(each) for each in (name, email.partition("@")[0], *site_words)]
     for word in (*words, *(each.replace(" ", "") for each in words)):
         if len(word) >= 4 and word in folded:
-            return "Leave your name, your email and this site's name out of your password."
+            return say("Leave your name, your email and this site's name out of your password.")
     if _is_common(folded):
-        return "Too common. Try three random words."
+        return say("Too common. Try three random words.")
     return None
 
 
@@ -315,13 +325,13 @@ def check_short_text(text: str) -> str | None:
 
 def check_report_reason(reason: str) -> str | None:
     """Check that the reason of a report is one of REPORT_REASONS."""
-    return None if reason in REPORT_REASONS else "Choose what is wrong."
+    return None if reason in REPORT_REASONS else say("Choose what is wrong.")
 
 
 def check_report_text(text: str) -> str | None:
     """Check the text of a report or of an announcement: plain text, which may be empty."""
     if len(text) > REPORT_LENGTH:
-        return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
+        return _say_too_long(text, REPORT_LENGTH)
     return _check_hidden(text)
 
 
@@ -343,7 +353,7 @@ def check_site_name(name: str) -> str | None:
 def check_accent(colour: str) -> str | None:
     """Check the accent of the pages, "" for none."""
     is_colour = re.fullmatch("(#[0-9a-f]{6})?", colour)
-    return None if is_colour else "Write a colour as six digits, like #7a3fb0."
+    return None if is_colour else say("Write a colour as six digits, like #7a3fb0.")
 
 
 def check_base64(text: str) -> str | None:
@@ -357,7 +367,7 @@ def check_base64(text: str) -> str | None:
 
 def check_mod_level(mod_level: int | None) -> str | None:
     """Check a mod level; None is not one."""
-    return None if mod_level in (0, 1, 2) else "Use 0, 1 or 2."
+    return None if mod_level in (0, 1, 2) else say("Use 0, 1 or 2.")
 
 
 def check_times(times: dict[str, int]) -> Iterator[str]:

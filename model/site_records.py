@@ -116,6 +116,7 @@ class Message:
     to: str = ""  # the email address of a letter
     browser: str = ""  # that asked for the link in a letter: the hash of a secret that it keeps
     good_until: int = 0  # when the link in a letter ends; 0: it has none
+    language: str = added("")  # of the page that asked for a letter
 
 
 @dataclass(slots=True)

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from model.words import say
+
 BIO_CONTROLS = "\n\t\u2028\u2029"  # ends of lines, and tabs
 # Behind a letter of Arabic, or of a script of India, a joiner changes how the word is written.
 AFTER_LETTER = "(?<=[\u0620-\u0dff])[\u200c\u200d]"
@@ -50,10 +52,16 @@ def find_unprintable(text: str) -> str | None:
 
 def check_line(text: str, most: int, least: int = 1) -> str | None:
     """Check a text on one line, of `least` to `most` characters, without spaces around it."""
-    rule = f"Use {f'{least} to ' if least else 'up to '}{most} characters on one line."
-    if refused := find_unprintable(text):
-        return f"You can't use {show_character(refused)} here. {rule}"
-    return None if least <= len(text) <= most and text == text.strip() else rule
+    refused = find_unprintable(text)
+    if not refused and least <= len(text) <= most and text == text.strip():
+        return None
+    rule = say("Use up to %(most)s characters on one line.", most=most)
+    if least:
+        rule = say("Use %(least)s to %(most)s characters on one line.", least=least, most=most)
+    if not refused:
+        return rule
+    shown = show_character(refused)
+    return say("You can't use %(character)s here. %(rule)s", character=shown, rule=rule)
 
 
 def show_character(character: str) -> str:

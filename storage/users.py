@@ -66,6 +66,7 @@ class Users(Records[User]):
         invite: str | None = None,
         first: bool = False,
         before: Before[User] = ignore,
+        language: str = "",
     ) -> User:
         """Add and return a user, with a generated picture and an id that is never given twice.
 
@@ -75,6 +76,7 @@ class Users(Records[User]):
         InviteSpent.
         """
         user = self.new(name, email, password_hash, mod_level)
+        user.language = language
         if invite:
             used = self.invites.find_by("secret", sha256(invite))
             if used is None:

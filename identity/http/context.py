@@ -1,6 +1,8 @@
-"""The storage and settings of the app that handles the current request."""
+"""The storage and settings of the app that handles the current request, and its cookies."""
 
-from flask import current_app, g
+import re
+
+from flask import Request, current_app, g
 
 from identity.site.look import read_look, site_name_of
 from model.site_records import Look
@@ -31,3 +33,11 @@ def site_look() -> Look:
 
 def site_name() -> str:
     return site_name_of(site_look(), current_app.config)
+
+
+def find_cookies(request: Request, name: str) -> list[str]:
+    """Return the values of all cookies with this name."""
+    # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
+    # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
+    cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
+    return [each.removeprefix(f"{name}=") for each in cookies if each.startswith(f"{name}=")]

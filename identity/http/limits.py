@@ -13,6 +13,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from identity.http.context import get_storage
 from model.errors import StorageFailed, TooManyAttempts
 from model.records import Attempt
+from model.words import say
 from storage import Storage
 from storage.contract import ATTEMPTS_WINDOW
 
@@ -34,7 +35,7 @@ BUSY_RETRY_AFTER = 2  # seconds
 class Busy(ServiceUnavailable):
     """This worker has no place free; try again in BUSY_RETRY_AFTER seconds."""
 
-    description = "Too many people are doing this right now. Try again in a moment."
+    description = say("Too many people are doing this right now. Try again in a moment.")
 
     def __init__(self) -> None:
         super().__init__(retry_after=BUSY_RETRY_AFTER)

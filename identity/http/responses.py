@@ -5,13 +5,14 @@ import logging
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
-from flask import Response, request
+from flask import Response, g, request
 from werkzeug import exceptions
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
 
 from model.errors import NotFound, SaveUnconfirmed, StorageError, StorageFull, TooManyAttempts
+from model.words import say
 
 STORAGE_RETRY_AFTER = 5  # seconds
 LONGEST_ADDRESS = 8000  # characters: `serve` takes request lines of 8,190
@@ -180,6 +181,8 @@ def add_default_headers(response: Response) -> Response:
     if response.headers.get("Content-Type", "").startswith("text/html"):
         for name, value in PAGE_HEADERS.items():
             response.headers.setdefault(name, value)
+        if "content_language" in g:
+            response.headers["Content-Language"] = g.content_language
     return response
 
 
@@ -190,7 +193,7 @@ def redirect_to_get() -> Response:
     """
     address = f"{request.path}?{urlencode([*request.form.items(multi=True)])}"
     if len(address) > LONGEST_ADDRESS:
-        raise exceptions.BadRequest("This request is too long. Tell the app's developer.")
+        raise exceptions.BadRequest(say("This request is too long. Tell the app's developer."))
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 
 

@@ -10,10 +10,11 @@ from itsdangerous import BadSignature
 
 from identity.http.signing import serializer
 from model.records import CLOCK_TOLERANCE, now_ms
+from model.words import say
 
 MINIMUM_AGE = 1000  # milliseconds
-TOO_QUICK = "You pressed within a second. If you meant it, press again."
-OUT_OF_DATE = "That page was out of date. Read this one, then press again."
+TOO_QUICK = say("You pressed within a second. If you meant it, press again.")
+OUT_OF_DATE = say("That page was out of date. Read this one, then press again.")
 
 
 def issue_stamp() -> str:

@@ -6,4 +6,5 @@ can have passkeys. `formatting` has numbers and times as text, `pasted` what peo
 field, `statistics` the numbers of the site, and `states` when something last happened. `look` has
 the name and the colours that pages and letters show. `clock` compares the time of this machine with
 that of other servers, and `networks` knows whether all players seem to sign in from one.
+`languages` shows words in a language, with the sentences that `catalogues` reads.
 """

@@ -12,6 +12,7 @@ from identity.site.networks import check_networks, check_proxies
 from identity.site.settings import host_of
 from model.client_rules import may_get_email
 from model.kinds import PASSKEYS
+from model.words import say
 from storage import Storage, find_advice
 from storage.maintenance import Advice
 
@@ -64,9 +65,18 @@ def explain_loopback(base_url: str) -> list[str]:
     if not is_loopback(host_of(base_url)):
         return []
     return [
-        f"Nobody else can open links to {base_url}: they work on this machine alone.",
-        "To let friends in, give the server a name, like id.example.org, and https (nginx, Caddy).",
-        "Then set IDENTITY_BASE_URL=https://id.example.org, and restart the server.",
+        say(
+            "Nobody else can open links to %(address)s: they work on this machine alone.",
+            address=base_url,
+        ),
+        say(
+            "To let friends in, give the server a name, like id.example.org, and https "
+            "(nginx, Caddy)."
+        ),
+        say(
+            "Then set %(setting)s, and restart the server.",
+            setting="IDENTITY_BASE_URL=https://id.example.org",
+        ),
     ]
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from identity.site.catalogues import LANGUAGES
 from model.addresses import check_email
 from model.rules import SITE_NAME_LENGTH, check_game_url, is_on_the_web, origin_of
 from model.texts import find_unprintable, show_character
+from model.words import say
 from storage import check_url
 
 ROOT = str(Path(__file__).parents[2])  # a checkout, or site-packages
@@ -45,8 +47,11 @@ SETTINGS = {
     "SITE_NAME": Setting("Identity Server", "what the pages call this site"),
     "ABOUT_URL": Setting("", "page about privacy and contact, linked in every footer"),
     "WELCOME": Setting(
-        "One account for all our games. It keeps your name, picture and play time.",
+        say("One account for all our games. It keeps your name, picture and play time."),
         "what guests read about this site on its home page",
+    ),
+    "LANGUAGE": Setting(
+        "en", f"language of letters and pages for who asks for none: {', '.join(LANGUAGES)}"
     ),
     "PLAYERS": Setting("everyone", "who may see the list of players: everyone or members"),
     "INDEX_PROFILES": Setting("off", "whether search engines may list profiles: on or off"),
@@ -70,6 +75,7 @@ SETTINGS = {
 }
 CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
 CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on", "off"))
+CHOICES |= {"LANGUAGE": tuple(LANGUAGES)}
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,200}=*")  # RFC 6750 2.1
 WELCOME_LENGTH = 500  # characters

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from identity.site.formatting import format_time
+from identity.site.formatting import format_stamp
 from model.errors import NotFound, StorageError
 from model.texts import CONTROL, HIDDEN
 
@@ -112,7 +112,7 @@ def format_value(field: str, value: object) -> str:
     if isinstance(value, bool | None):
         return {None: "-", True: "yes", False: "no"}[value]
     if field in TIMES:
-        return format_time(value, TIMESTAMP)
+        return format_stamp(value, TIMESTAMP)
     return ("\n".join(value) if isinstance(value, list) else str(value)) or "-"
 
 
@@ -124,6 +124,6 @@ def describe_audit_line(line: dict) -> str:
     try:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"
         others = [f", {each} {line[each]}" for each in line if each not in ("time", "by", "act")]
-        return f"{format_time(line['time'], TIMESTAMP)}  {who}: {line['act']}{''.join(others)}"
+        return f"{format_stamp(line['time'], TIMESTAMP)}  {who}: {line['act']}{''.join(others)}"
     except (KeyError, TypeError, ValueError):
         return json.dumps(line)

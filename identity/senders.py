@@ -37,7 +37,7 @@ def send_messages(app: Flask) -> None:
     worker. With other servers they start at the first request, so after a fork.
     """
     store, private = app.extensions["storage"], app.config["WEBHOOK_PRIVATE"] == "on"
-    channels: list[Channel] = [Chat(store, app.config["BASE_URL"], private)]
+    channels: list[Channel] = [Chat(store, app.config["BASE_URL"], private, app.config["LANGUAGE"])]
     if app.config["SMTP_URL"]:
         from identity.access.mail_channel import Mail  # not without mail
 

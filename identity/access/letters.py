@@ -15,17 +15,21 @@ from identity.access.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_
 from identity.acts.actors import HALF_AN_HOUR, Authority
 from identity.acts.emails import CHOICES, muted_by
 from identity.http.context import base_url, get_storage, mail_is_on, site_name
+from identity.http.languages import page_language
 from identity.http.limits import AttemptLimit, client_address, count_attempts, limits_of_address
 from identity.http.signing import serializer
 from identity.messages.letter import Letter
 from identity.messages.outbox import KEPT_DAYS, MAIL, new_message, post
-from identity.site.formatting import DATE_AND_TIME, DAY, format_time
+from identity.site.catalogues import LANGUAGES
+from identity.site.formatting import DAY, format_time
+from identity.site.languages import first_known
 from identity.site.look import read_site_name
 from model.addresses import check_email, login_key
 from model.errors import StorageError, TooManyAttempts
 from model.kind import DAY_MS
 from model.names import EMAIL_KEPT_DAYS
 from model.records import User, now_ms
+from model.words import say, say_number
 from storage import Storage
 
 LETTERS_AN_HOUR, LETTERS_OF_NETWORK = 3, 10  # to an address, and asked for by a network
@@ -34,38 +38,58 @@ WRITTEN_AN_HOUR = 60  # to all players together, because of what one moderator d
 MOST_LETTERS_WAITING = 100_000  # letters
 KNOWN_PLAYERS, KNOWN_AGE = 10, 400 * DAY  # players that a browser remembers, and seconds
 LOG = logging.getLogger(__name__)
-NOTICES = {  # by kind: the subject and the sentence; {site} is the name of the site
-    "password": ("Your password was changed", "Your password at {site} was changed."),
-    "passkey": ("A passkey was added", "A passkey was added to your account at {site}."),
-    "passkey removed": (
-        "A passkey was removed",
-        "A passkey of your account at {site} was removed.",
+NOTICES = {  # by kind: the subject and the sentence
+    "password": (
+        say("Your password was changed (%(site)s)"),
+        say("Your password at %(site)s was changed."),
     ),
-    "password removed": ("Your password was removed", "Your password at {site} was removed."),
+    "passkey": (
+        say("A passkey was added (%(site)s)"),
+        say("A passkey was added to your account at %(site)s."),
+    ),
+    "passkey removed": (
+        say("A passkey was removed (%(site)s)"),
+        say("A passkey of your account at %(site)s was removed."),
+    ),
+    "password removed": (
+        say("Your password was removed (%(site)s)"),
+        say("Your password at %(site)s was removed."),
+    ),
     "recovery codes": (
-        "New recovery codes",
-        "New recovery codes were created for your account at {site}. The old ones are gone.",
+        say("New recovery codes (%(site)s)"),
+        say("New recovery codes were created for your account at %(site)s. The old ones are gone."),
     ),
     "letters": (
-        "No more emails about sign-ins",
-        "From now on {site} sends you no email when a new browser signs in to your account.",
+        say("No more emails about sign-ins (%(site)s)"),
+        say("From now on %(site)s sends you no email when a new browser signs in to your account."),
     ),
     "rise": (
-        "Somebody got more rights",
-        "A player became a moderator or an administrator of {site}.",
+        say("Somebody got more rights (%(site)s)"),
+        say("A player became a moderator or an administrator of %(site)s."),
     ),
     "recovery code": (
-        "A recovery code was used",
-        "One of your recovery codes at {site} was used to sign in.",
+        say("A recovery code was used (%(site)s)"),
+        say("One of your recovery codes at %(site)s was used to sign in."),
     ),
-    "sign-in": ("New sign-in", "Your account at {site} was used in a browser that is new to it."),
+    "sign-in": (
+        say("New sign-in (%(site)s)"),
+        say("Your account at %(site)s was used in a browser that is new to it."),
+    ),
+    "language": (
+        say("The language of your account was changed (%(site)s)"),
+        say("From now on your pages and emails of %(site)s are in this language: %(language)s."),
+    ),
 }
+NO_LANGUAGE = say(  # in place of that sentence
+    "From now on your pages of %(site)s are in the language of your browser, and your emails in "
+    "that of the site."
+)
 WRITTEN = {  # by kind of `write_to`: the subject
-    "report": "Your report was answered",
-    "game": "News about your game",
-    "warning": "A moderator warned you",
-    "suspension": "You are suspended",
-    "deletion": "Your account was deleted",
+    "report": say("Your report was answered (%(site)s)"),
+    "game": say("News about your game (%(site)s)"),
+    "warning": say("A moderator warned you (%(site)s)"),
+    "suspension": say("You are suspended (%(site)s)"),
+    "deletion": say("Your account was deleted (%(site)s)"),
 }
 
 
@@ -86,14 +110,13 @@ def request_recovery(asked: Asked) -> None:
 
     The request must not tell whether somebody has the address, also not by the time it takes.
     """
-    _request("recovery", asked, good_until=asked.time + LINK_MAX_AGE * 1000)
+    _request("recovery", asked, LINK_MAX_AGE * 1000, language=page_language())
 
 
-def _request(kind: str, asked: Asked, good_until: int) -> None:
+def _request(kind: str, asked: Asked, good_for: int, **fields: str) -> None:
     """Put a letter into the outbox that is composed as it is sent. Raises StorageFailed."""
-    message = new_message(
-        MAIL, kind, body="", to=asked.address, browser=asked.browser, good_until=good_until
-    )
+    fields |= {"to": asked.address, "browser": asked.browser}
+    message = new_message(MAIL, kind, body="", good_until=asked.time + good_for, **fields)
     post(get_storage(), message, MOST_LETTERS_WAITING)
 
 
@@ -110,7 +133,7 @@ def ask_confirmation(user: User) -> bool:
         return False  # what this browser asked for before stays good
     asked = ask(CONFIRMATION, user.email)
     try:  # its turn may come much later: the link is good from when it is sent
-        _request(CONFIRMATION, asked, good_until=asked.time + KEPT_DAYS * DAY_MS)
+        _request(CONFIRMATION, asked, KEPT_DAYS * DAY_MS)
     except StorageError as error:
         LOG.error("a letter is dropped: %s", error)
     return True
@@ -121,21 +144,27 @@ def tell_old_address(user: User) -> None:
     if not (mail_is_on() and user.email_verified):
         return
     text = issue_way_back(get_storage(), user.id, user.email)
+    end = say_number(
+        "Was that you? Then ignore this email. The link works for %(number)s day.",
+        "Was that you? Then ignore this email. The link works for %(number)s days.",
+        EMAIL_KEPT_DAYS,
+    )
     letter = Letter(
-        "Your email was changed",
-        [f"Your account at {site_name()} does not have this address any more."],
+        say("Your email was changed"),
+        [say("Your account at %(site)s does not have this address any more.", site=site_name())],
         f"{base_url()}/recover#{text}",
-        "Take your account back",
-        end=(f"Was that you? Then ignore this email. The link works for {EMAIL_KEPT_DAYS} days.",),
+        say("Take your account back"),
+        end=(end,),
     )
     _post("email", user, letter, good_for=EMAIL_KEPT_DAYS * DAY_MS)
 
 
-def notify(user: User, kind: str) -> None:
+def notify(user: User, kind: str, language: str = "") -> None:
     """Send a letter about what happened to a player with a confirmed address, if mail is on.
 
     `kind` is one of NOTICES. Of each kind a player gets NOTICES_AN_HOUR letters at most: whoever
-    has the password could fill the mailbox. A letter that is not counted or saved is dropped.
+    has the password could fill the mailbox. A letter that is not counted or saved is dropped. The
+    kind "language" tells the new `language`, "" for none, in the old one: that of `user`.
     """
     if not (mail_is_on() and user.email_verified):
         return
@@ -144,23 +173,25 @@ def notify(user: User, kind: str) -> None:
         get_storage().attempts.count("notices", about, NOTICES_AN_HOUR, HALF_AN_HOUR)
     except (TooManyAttempts, StorageError) as error:
         return LOG.warning("a letter is dropped: %s", error)
-    site, (subject, sentence) = site_name(), NOTICES[kind]
-    when = format_time(now_ms(), DATE_AND_TIME)
-    where = f"On {when}, from {client_address(request.remote_addr)}."
-    advice = "Was that not you? Set a new password: that signs everybody out."
+    subject, sentence = NOTICES[kind]
+    if kind == "language" and not language:
+        sentence = NO_LANGUAGE
+    values = {"site": site_name(), "language": LANGUAGES.get(language)}
+    time, address = format_time(now_ms()), client_address(request.remote_addr)
+    where = say("On %(time)s, from %(address)s.", time=time, address=address)
+    path, words = "/recover", say("Set a new password")
+    advice = say("Was that not you? Set a new password: that signs everybody out.")
     if "passkey" in kind or "recovery code" in kind:  # with which one could sign in again
-        advice += " Then remove the passkeys that are not yours, and create new recovery codes."
-    path, words = "/recover", "Set a new password"
+        advice = say(
+            "Was that not you? Set a new password: that signs everybody out. Then remove the "
+            "passkeys that are not yours, and create new recovery codes."
+        )
     if kind == "rise":
-        path, words = "/admin/log", "Open the log"
-        advice = "If no administrator did this, the log says who did. Change the level back."
-    letter = Letter(
-        f"{subject} ({site})",
-        [sentence.format(site=site), where, advice],
-        f"{base_url()}{path}",
-        words,
-        end=("Was that you? Then there is nothing to do.",),
-    )
+        path, words = "/admin/log", say("Open the log")
+        advice = say("If no administrator did this, the log says who did. Change the level back.")
+    end = say("Was that you? Then there is nothing to do.")
+    text = [sentence.fill(**values), where, advice]
+    letter = Letter(subject.fill(**values), text, f"{base_url()}{path}", words, end=(end,))
     _post(kind, user, letter)
 
 
@@ -179,11 +210,11 @@ def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, te
         by.store.attempts.count("notices", f"{kind} {user.id}", NOTICES_AN_HOUR, HALF_AN_HOUR)
     except (TooManyAttempts, StorageError) as error:
         return LOG.warning("a letter is dropped: %s", error)
-    end = "Was that a mistake? Write to the people who run the site."
+    end = say("Was that a mistake? Write to the people who run the site.")
     if kind in CHOICES:
-        end = "You can turn off emails like this one on your account page, under Security."
-    subject = f"{WRITTEN[kind]} ({read_site_name(by.store, config)})"
-    letter = Letter(subject, [text], config["BASE_URL"], "Open the site", end=(end,))
+        end = say("You can turn off emails like this one on your account page, under Security.")
+    subject = WRITTEN[kind].fill(site=read_site_name(by.store, config))
+    letter = Letter(subject, [text], config["BASE_URL"], say("Open the site"), end=(end,))
     post_letter(by.store, config, kind, user, letter)
 
 
@@ -199,18 +230,29 @@ def _post(kind: str, user: User, letter: Letter, good_for: int = 0) -> None:
     post_letter(get_storage(), current_app.config, kind, user, letter, good_for)
 
 
+def language_of_letters(user: User, config: Mapping[str, str], asked: str = "") -> str:
+    """Return the language of letters to a player: the player's own, else that of the site.
+
+    Before that of the site comes the one of the page that `asked` for a letter. An alert has no
+    such page: what it tells of may have been done by a thief, who reads another language.
+    """
+    return first_known(user.language, asked, config["LANGUAGE"])
+
+
 def post_letter(
     store: Storage, config: Mapping, kind: str, user: User, letter: Letter, good_for: int = 0
 ) -> None:
     """Put a letter to a confirmed address into the outbox; only log a failure.
 
-    It is sent within `good_for` milliseconds (0: at any time) or not at all.
+    It is in the language that the record `user` has, whatever that of this page is. It is sent
+    within `good_for` milliseconds (0: at any time) or not at all.
     """
     from identity.messages.mail import compose  # not without mail
 
     good_until = now_ms() + good_for if good_for else 0
     try:
-        body = compose(store, config, user.email, letter, user.name)
+        language = language_of_letters(user, config)
+        body = compose(store, config, user.email, letter, language, user.name)
         message = new_message(MAIL, kind, body, to=user.email, good_until=good_until)
         post(store, message, MOST_LETTERS_WAITING)
     except (StorageError, ValueError) as error:

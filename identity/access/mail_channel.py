@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from identity.access.letters import language_of_letters
 from identity.access.links import CONFIRMATION, PASSWORD, codes_of, find_by_address, issue_link
 from identity.messages.letter import Letter, confirmation_letter, recovery_letter
 from identity.messages.mail import compose, new_mailer, read_template
@@ -106,7 +107,8 @@ class Mail(Channel):
         code = codes_of(store, purpose, user, message.browser)[0]
         name = user.name if purpose == PASSWORD else ""  # an address that the player confirmed
         letter = make(read_site_name(store, config), config["BASE_URL"], text, code)
-        return compose(store, config, user.email, letter, name)
+        language = language_of_letters(user, config, message.language)
+        return compose(store, config, user.email, letter, language, name)
 
     def close(self) -> None:
         """End the connection."""

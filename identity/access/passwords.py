@@ -26,6 +26,7 @@ from identity.http.limits import (
 from model.addresses import attempts_key
 from model.errors import DamagedRecord, StorageFailed
 from model.rules import PASSWORD_METHOD, WRAPPED, normal_password
+from model.words import say
 
 # Compared with the password if there is no such user, so that the response takes as long.
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
@@ -37,7 +38,7 @@ MOST_STEPS = 32  # what `model.rules.check_hash_format` accepts; a busy machine 
 class PasswordsUnavailable(Busy):
     """An attempt cannot be counted, so there is no rate limit and no password is checked."""
 
-    description = "We can't check passwords right now. Try again in a moment."
+    description = say("We can't check passwords right now. Try again in a moment.")
 
 
 def hash_password(password: str) -> str:

@@ -17,13 +17,14 @@ from werkzeug.wrappers import Response
 from identity.access import unsent
 from identity.acts import accounts
 from identity.acts.actors import Actor, Authority, NotAllowed
-from identity.http.context import get_storage
+from identity.http.context import find_cookies, get_storage
 from identity.http.limits import client_address
 from identity.http.responses import LONGEST_ADDRESS
 from identity.http.signing import serializer
 from identity.site.formatting import HOUR, MINUTE
 from model.errors import NoSuchUser, StorageError
 from model.records import Session, User, now_ms
+from model.words import say
 
 SESSION_MAX_AGE = timedelta(days=14)
 BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
@@ -64,14 +65,6 @@ class CookieSessions(SecureCookieSessionInterface):
             session.modified = True
             response.delete_cookie(OLD_COOKIE, httponly=True, samesite="Lax")
         super().save_session(app, session, response)
-
-
-def find_cookies(request: Request, name: str) -> list[str]:
-    """Return the values of all cookies with this name."""
-    # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
-    # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
-    cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
-    return [each.removeprefix(f"{name}=") for each in cookies if each.startswith(f"{name}=")]
 
 
 def signed_in_player() -> User | None:
@@ -128,7 +121,7 @@ def redirect_to_sign_in(leads_to: str | None = None) -> Response:
     leads_to = unsent.ADDRESS if unsent.keep_form() else leads_to
     leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
     if len(leads_to) > NEXT_LENGTH:
-        abort(400, "This request is too long. Tell the app's developer.")
+        abort(400, say("This request is too long. Tell the app's developer."))
     return redirect(f"{url_for('sign_in.show_sign_in')}?{query_to(leads_to)}", 303)
 
 

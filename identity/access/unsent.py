@@ -10,10 +10,12 @@ from typing import NamedTuple
 from flask import request, session
 from werkzeug.exceptions import HTTPException
 
+from identity.http.languages import shown
 from identity.http.signing import serializer
 from identity.site.formatting import MINUTE
 from model.client_rules import TAGS
 from model.records import now_ms
+from model.words import say
 
 ADDRESS = "/unsent"  # where it is shown after the sign-in
 KEPT_FOR = 30 * MINUTE
@@ -23,7 +25,7 @@ CLIENT_FIELDS += ("kind", "who", "flair", "require_pkce", "no_email", "device", 
 CLIENT_FIELDS += ("program", "address", *(f"tag-{tag}" for tag in TAGS))
 TEXTS = ("name", "bio", "text", "answer", "description")  # of which a kept form has one
 KEPT_FIELDS = {  # all of a form, by the rule of its address: what is missing would be unset
-    "/account": ("name", "bio", "equippedFlair", "listed", "playing", "seen"),
+    "/account": ("name", "bio", "equippedFlair", "listed", "playing", "language", "seen"),
     "/users/<user_id>/report": ("reason", "text"),
     "/games/<client_id>/report": ("reason", "text"),
     "/users/<user_id>/notes": ("text",),
@@ -54,7 +56,7 @@ def keep_form() -> bool:
     if is_empty or len(serializer("session").dumps(form)) > MOST_KEPT:
         return False
     session["unsent"] = form
-    session["notice"] = "You were signed out. Sign in: what you typed is kept."
+    session["notice"] = shown(say("You were signed out. Sign in: what you typed is kept."))
     return True
 
 

@@ -2,11 +2,14 @@
 
 from typing import NamedTuple
 
-LINK_ENDS = ("The link works once, for an hour.", "Was that not you? Ignore this email.")
+from identity.site.languages import Language
+from model.words import say
+
+LINK_ENDS = (say("The link works once, for an hour."), say("Was that not you? Ignore this email."))
 
 
 class Letter(NamedTuple):
-    """What a letter says: sentences, and a link with its code."""
+    """What a letter says: sentences, which may be Words, and a link with its code."""
 
     subject: str
     text: list[str]
@@ -15,14 +18,20 @@ class Letter(NamedTuple):
     code: str = ""
     end: tuple[str, ...] = ()
 
+    def shown_in(self, language: Language) -> "Letter":
+        """Return the letter with its words as text in a language."""
+        subject, *end = map(language.shown, (self.subject, *self.end))
+        text, words = list(map(language.shown, self.text)), language.shown(self.words)
+        return self._replace(subject=subject, text=text, words=words, end=tuple(end))
+
 
 def confirmation_letter(site: str, url: str, text: str, code: str) -> Letter:
     """Return the letter that confirms an address; `text` is the link's secret, `url` the site's."""
     return Letter(
-        f"Confirm your email for {site}",
-        [f"Somebody typed this address at {site}. If that was you, confirm it."],
+        say("Confirm your email for %(site)s", site=site),
+        [say("Somebody typed this address at %(site)s. If that was you, confirm it.", site=site)],
         f"{url}/confirm#{text}",
-        "Confirm this address",
+        say("Confirm this address"),
         code,
         LINK_ENDS,
     )
@@ -34,10 +43,10 @@ def recovery_letter(site: str, url: str, text: str, code: str) -> Letter:
     `url` is the site's, `text` the secret of the link.
     """
     return Letter(
-        f"Set a new password for {site}",
-        [f"Somebody asked for a new password for your account at {site}."],
+        say("Set a new password for %(site)s", site=site),
+        [say("Somebody asked for a new password for your account at %(site)s.", site=site)],
         f"{url}/recover#{text}",
-        "Set a new password",
+        say("Set a new password"),
         code,
         LINK_ENDS,
     )

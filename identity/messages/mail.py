@@ -13,9 +13,11 @@ from jinja2 import Environment, FileSystemLoader, Template
 from identity.messages.letter import Letter
 from identity.messages.outbox import Refused
 from identity.messages.smtp import Mailer, check_head
+from identity.site.languages import sentence_functions, speaking
 from identity.site.look import colours_of, logo_png, read_look, read_site_name, site_name_of
 from identity.site.settings import RESOURCES, parse_smtp_url
 from model.addresses import ascii_email
+from model.words import say
 from storage import Storage
 
 WIDTH = 180  # characters of a line, each of up to five bytes; RFC 5322 2.1.1 allows 998 bytes
@@ -25,13 +27,20 @@ WIDTH = 180  # characters of a line, each of up to five bytes; RFC 5322 2.1.1 al
 def read_template() -> Template:
     """Return the template of letters; read early, because after an upgrade it is another one."""
     loader = FileSystemLoader(f"{RESOURCES}/templates")
-    return Environment(loader=loader, autoescape=True).get_template("messages/letter.html")
+    environment = Environment(loader=loader, autoescape=True)
+    environment.globals.update(sentence_functions())
+    return environment.get_template("messages/letter.html")
 
 
 def compose(
-    store: Storage, config: Mapping[str, str], to: str, letter: Letter, name: str = ""
+    store: Storage,
+    config: Mapping[str, str],
+    to: str,
+    letter: Letter,
+    language: str,
+    name: str = "",
 ) -> str:
-    """Return a letter with its headers: plain text, and the same as HTML with the logo inside.
+    """Return a letter in a language, with its headers: plain text, and the same as HTML.
 
     `config` has the settings, and `name` is that of a player who confirmed the address. No text is
     encoded: links stay as they are (RFC 6152). The logo is a part of the letter (RFC 2392): mail
@@ -43,6 +52,20 @@ def compose(
         raise ValueError(f"No letter can be sent to {to!r}.")
     look, domain = read_look(store), sender.rpartition("@")[2]
     site_name, (light, dark) = site_name_of(look, config), colours_of(look.accent)
+    shown = {"site_name": site_name, "light": light, "dark": dark, "logo": f"cid:logo@{domain}"}
+    with speaking(language) as spoken:
+        letter = letter.shown_in(spoken)
+        hello = spoken.text(say("Hello %(name)s,", name=name) if name else say("Hello,"))
+        above_link = spoken.text(say("%(words)s:", words=letter.words))
+        on_another = ""
+        if letter.code:
+            sentence = say("In another browser you also need this code: %(code)s", code=letter.code)
+            on_another = spoken.text(sentence)
+        # A moderator's reason may be long, and servers refuse a letter with a line that is.
+        text = [textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in letter.text]
+        html = read_template().render(
+            letter=letter, text=text, hello=hello, on_another=on_another, language=spoken, **shown
+        )
     # Not by EmailMessage: it parses a header and writes it anew, and until 2024 Python made lines
     # of the encoded words in it, and several addresses of a name with a comma.
     head = {
@@ -53,17 +76,9 @@ def compose(
         "Message-ID": make_msgid(domain=domain),
         "Auto-Submitted": "auto-generated",  # RFC 3834 5
     }
-    # A moderator's reason may be long, and servers refuse a letter with a line that is.
-    text = [textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in letter.text]
     message = EmailMessage(policy=SMTP.clone(cte_type="8bit"))
-    on_another = f"In another browser you also need this code: {letter.code}" if letter.code else ""
-    hello = f"Hello {name}," if name else "Hello,"
-    parts = [hello, *text, f"{letter.words}:\n{letter.link}", on_another, *letter.end]
+    parts = [hello, *text, f"{above_link}\n{letter.link}", on_another, *letter.end]
     message.set_content("\n\n".join(filter(None, parts)) + "\n", cte="8bit")
-    shown = {"site_name": site_name, "light": light, "dark": dark, "logo": f"cid:logo@{domain}"}
-    html = read_template().render(
-        letter=letter, text=text, hello=hello, on_another=on_another, **shown
-    )
     message.add_alternative(html, subtype="html", cte="8bit")
     logo = logo_png(store, look, side=64)
     message.get_payload()[1].add_related(logo, "image", "png", cid=f"<logo@{domain}>")
@@ -98,15 +113,18 @@ def new_mailer(
 
 
 def send_test(store: Storage, config: Mapping[str, str], to: str, **options) -> None:
-    """Give a test letter to the server at once. Raises NotSent.
+    """Give a test letter, in the language of the site, to the server at once. Raises NotSent.
 
     `options` are those of `new_mailer`.
     """
     site = read_site_name(store, config)
-    text = [f"This is a test of {site}. Emails to players will arrive like this one."]
-    letter = Letter(f"A test of {site}", text, config["BASE_URL"], "Open the site")
+    subject = say("A test of %(site)s", site=site)
+    text = say(
+        "This is a test of %(site)s. Emails to players will arrive like this one.", site=site
+    )
+    letter = Letter(subject, [text], config["BASE_URL"], say("Open the site"))
     try:
-        content = compose(store, config, to, letter)
+        content = compose(store, config, to, letter, config["LANGUAGE"])
     except ValueError as error:
         raise Refused(str(error)) from error
     mailer = new_mailer(config, **options)

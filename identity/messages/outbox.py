@@ -18,6 +18,7 @@ from model.kind import DAY_MS
 from model.kinds import OUTBOX, WEBHOOKS, waiting_queues
 from model.records import now_ms
 from model.site_records import Message
+from model.words import dump_words, plain
 from storage import Storage
 from storage.repositories import new_time_id
 
@@ -105,12 +106,13 @@ def new_message(channel: str, event: str, body: str, **fields: str | int) -> Mes
 def announce(store: Storage, event: str, text: str, path: str) -> None:
     """Tell the chat what happened, if an administrator wants that; `path` is of a page here.
 
-    `event` is one of `webhook.EVENTS`, or "test". If the message cannot be saved, that is logged.
+    `event` is one of `webhook.EVENTS`, or "test". The chat gets words in the language of the site.
+    If the message cannot be saved, that is logged.
     """
     try:
         webhook = store.records(WEBHOOKS).find(WEBHOOK_ID)
         if webhook and event in (*webhook.events, "test"):
-            body = json.dumps({"text": text, "path": path})
+            body = json.dumps({"text": text, "words": dump_words(text), "path": path})
             post(store, new_message(CHAT, event, body), MOST_CHAT_MESSAGES)
     except StorageError as error:
         LOG.error("a message is dropped: %s", error)
@@ -246,7 +248,7 @@ class Sender:
 
     def _note_failure(self, message: Message, error: NotSent) -> None:
         """Set when a message is tried next, or that it is given up. The caller holds its lock."""
-        message.problem, message.claimed = str(error), 0
+        message.problem, message.claimed = plain(str(error)), 0
         if isinstance(error, Postponed):
             message.due = error.due
             return

@@ -21,20 +21,22 @@ from urllib.parse import SplitResult, urlsplit
 from identity.messages.connecting import connect
 from identity.messages.outbox import CHAT, WEBHOOK_ID, Channel, NotSent, Paused
 from identity.site.clock import note_clock
+from identity.site.languages import language_of
 from model.kinds import WEBHOOKS
 from model.records import now_ms
 from model.site_records import Message, Webhook
+from model.words import load_words, say
 from storage import Storage
 
 EVENTS = {  # as the form words them
-    "player": "New players",
-    "report": "Reports about players and their apps",
-    "game": "Games that wait to be listed",
-    "listed": "Games that are new on the home page",
-    "suspension": "Suspensions",
-    "announcement": "Announcements",
+    "player": say("New players"),
+    "report": say("Reports about players and their apps"),
+    "game": say("Games that wait to be listed"),
+    "listed": say("Games that are new on the home page"),
+    "suspension": say("Suspensions"),
+    "announcement": say("Announcements"),
 }
-FORMATS = {"discord": "Discord", "json": "JSON, signed"}
+FORMATS = {"discord": "Discord", "json": say("JSON, signed")}
 TIMEOUT = 5  # seconds for a whole message
 MOST_READ = 65_536  # bytes of a response
 MARKDOWN = re.compile(r"([\\*_~`|<>#@\[\]()]|:(?=//))")
@@ -57,15 +59,15 @@ def check_address(url: str, private: bool) -> str | None:
     except ValueError:
         is_complete = False
     if not is_complete or len(url) > 500 or not re.fullmatch(r"[!-~]+", url):
-        return "Copy the whole address from your chat."
+        return say("Copy the whole address from your chat.")
     if parts.username is not None or parts.password is not None:
-        return "Use an address without a name and a password."
+        return say("Use an address without a name and a password.")
     if not has_allowed_scheme(parts, private):
-        return "Start with https://."
+        return say("Start with https://.")
     try:
         resolve(parts, private)
     except NotSent as error:
-        return f"{error} Use another address."
+        return say("%(problem)s Use another address.", problem=str(error))
     return None
 
 
@@ -79,10 +81,10 @@ def resolve(parts: SplitResult, private: bool) -> list[tuple[int, tuple]]:
             parts.hostname, parts.port or usual_port(parts), type=socket.SOCK_STREAM
         )
     except (OSError, UnicodeError) as error:
-        raise NotSent("No such host was found.") from error
+        raise NotSent(say("No such host was found.")) from error
     for _, _, _, _, address in found:
         if not private and not is_public_address(address[0]):
-            raise NotSent("The host is in a private network.")
+            raise NotSent(say("The host is in a private network."))
     return [(family, address) for family, _, _, _, address in found]
 
 
@@ -112,17 +114,18 @@ class Chat(Channel):
     poll = 5.0  # seconds
     delays = [60, 300, 1800, 7200, 21_600, 86_400]  # seconds
 
-    def __init__(self, store: Storage, site: str, private: bool) -> None:
+    def __init__(self, store: Storage, site: str, private: bool, language: str) -> None:
         self._store = store
         self._site = site
         self._private = private
+        self._language = language
 
     def send(self, message: Message) -> None:
         """Post a message to the webhook; without a webhook do nothing. Raises NotSent."""
         webhook = self._store.records(WEBHOOKS).find(WEBHOOK_ID)
         if webhook is None:
             return
-        content = content_of(webhook, self._site, message)
+        content = content_of(webhook, self._site, message, self._language)
         status, headers = deliver(webhook, self._private, *content)
         note_clock(self._store, CHAT, headers.get("Date", ""))
         if status == 429:
@@ -133,10 +136,16 @@ class Chat(Channel):
             raise NotSent(f"It answered with the status {status}.")
 
 
-def content_of(webhook: Webhook, site: str, message: Message) -> tuple[bytes, dict[str, str]]:
-    """Return the body of a message in the webhook's format, and the headers for it."""
+def content_of(
+    webhook: Webhook, site: str, message: Message, language: str
+) -> tuple[bytes, dict[str, str]]:
+    """Return the body of a message in the webhook's format, and the headers for it.
+
+    A message of an earlier version, or of an administrator's own text, has no words.
+    """
     values = json.loads(message.body)
-    text, url = values["text"], site + values["path"]
+    text = language_of(language).shown(load_words(values.get("words", ""), values["text"]))
+    url = site + values["path"]
     headers = {"Content-Type": "application/json", "User-Agent": "Identity-Server"}
     if webhook.format == "discord":
         # No name becomes a link, or is mentioned; an announcement is the administrators' own text.

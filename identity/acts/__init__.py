@@ -10,7 +10,7 @@ limited, so that nobody fills the disk with lines. Nothing here knows Flask.
 Begin with `actors` (who acts, and their `Authority`) and `rights`. The acts are functions, by what
 they change: `accounts` (players), `passkeys`, `recovery_codes`, `emails`, `apps`, `reports`,
 `notes`, `invitations`, `look` (of the site), `announcement` (to all players), `chat` (its webhook)
-and `checklist` (first steps). They use `blobs` (pictures that a record names). For pages, `naming`
-has the words for who did something, `audit_words` a sentence for each act in the log, and
-`presence` who plays now.
+and `checklist` (first steps). They use `blobs` (pictures that a record names) and `account_words`
+(what people read of an act). For pages, `naming` has the words for who did something, `audit_words`
+a sentence for each act in the log, and `presence` who plays now.
 """

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from identity.acts.account_words import say_raised, say_suspended, say_who_suspended
 from identity.acts.actors import Authority, NotAllowed
 from identity.acts.naming import name_actor
 from identity.acts.passkeys import require_way_in
@@ -21,21 +22,24 @@ from identity.acts.rights import (
     may_unsuspend,
 )
 from identity.messages.outbox import announce
-from identity.site.formatting import DATE, DATE_AND_TIME, add_reason, format_time, pluralize
+from identity.site.catalogues import LANGUAGES
+from identity.site.formatting import format_date, format_time
 from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
 from model.names import unique_key
 from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms, sha256
 from model.rules import check_bio, check_flair, check_mod_level, check_short_text, refuse
+from model.words import say
 from storage import Storage
 from storage.repositories import Images
 
 RESETS = {  # what may be reset, and what the player is told
-    "bio": "A moderator removed what you wrote about yourself. Write something else.",
-    "name": "A moderator changed your name to {name}. Choose a new one on your account page.",
-    "picture": "A moderator removed your picture. Choose another one on your account page.",
+    "bio": say("A moderator removed what you wrote about yourself. Write something else."),
+    "picture": say("A moderator removed your picture. Choose another one on your account page."),
+    "name": say(
+        "A moderator changed your name to %(name)s. Choose a new one on your account page."
+    ),
 }
-RANKS = ("a player", "a moderator", "an administrator")  # by level
 NAMES_KEPT = 10  # former names of one player, which nobody else can have
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
@@ -66,9 +70,9 @@ def suspend(
     with last, by.store.users.edit(user_id) as user:
         _require_suspension_right(by, user)
         if is_new and user.suspended:
-            raise InvalidField("form", "Another moderator has just suspended this player.")
+            raise InvalidField("form", say("Another moderator has just suspended this player."))
         if keep_end and not user.suspended:
-            raise InvalidField("length", "The suspension has just ended. Choose how long.")
+            raise InvalidField("length", say("The suspension has just ended. Choose how long."))
         until = user.suspension.until if keep_end else until
         new = Suspension(by.actor.id, now, reason, until)
         if user.suspended and replace(user.suspension, since=now) == new:
@@ -78,22 +82,9 @@ def suspend(
         user.suspension, user.sessions = new, []
         for grant in user.grants.values():
             grant.end_tokens()
-    who = name_actor(by.store, by.actor.id).title
-    length = "" if days is None else f" for {pluralize(days, 'day')}"
-    words = f"{who} suspended {user.name}{length}."
+    words = say_who_suspended(name_actor(by.store, by.actor.id), user, days)
     announce(by.store, "suspension", words, f"/users/{user_id}")
     by.write_to(user, "suspension", say_suspended(new))
-
-
-def say_suspended(suspension: Suspension, write: Callable[[int], str] = format_time) -> str:
-    """Return what a suspended player reads: until when, as `write` shows a time, and the reason.
-
-    It is Markup, like the time, if `write` returns that.
-    """
-    sentence = "You are suspended."
-    if suspension.until is not None:
-        sentence = "You are suspended until " + write(suspension.until) + "."
-    return add_reason(sentence, suspension.reason)
 
 
 def unsuspend(by: Authority, user_id: int) -> None:
@@ -112,7 +103,7 @@ def reset(by: Authority, user_id: int, what: str) -> None:
     def before(user: User) -> None:
         by.audited(may_moderate, f"user reset {what}", *new)(user)
         if not new or getattr(user, new[0]) != new[1]:
-            user.notify(RESETS[what].format(name=name))
+            user.notify(RESETS[what].fill(name=name))
 
     if what == "bio":
         with by.store.users.edit(user_id) as user:
@@ -140,9 +131,7 @@ def set_mod_level(by: Authority, user_id: int, mod_level: int) -> bool:
         rises = mod_level > user.mod_level
         user.mod_level = mod_level
     if rises:
-        named = name_actor(by.store, by.actor.id)
-        who = f"{named.title}, player id {named.user.id}" if named.user else named.title
-        text = f"{who}, made {user.name}, player id {user_id}, {RANKS[mod_level]}."
+        text = say_raised(name_actor(by.store, by.actor.id), user)
         by.notify_administrators(text, but=user_id)
     return rises
 
@@ -160,7 +149,7 @@ def revoke_flair(by: Authority, user_id: int, flair: str) -> None:
     """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
     with by.edit(may_administer, by.store.users, user_id) as user:
         if flair == "none" or flair not in user.flairs:
-            raise InvalidField("flair", "This player does not have this flair.")
+            raise InvalidField("flair", say("This player does not have this flair."))
         by.audit("flair revoke", user=user_id, flair=flair)
         user.flairs = [each for each in user.flairs if each != flair]
         if user.equipped_flair == flair:
@@ -195,12 +184,15 @@ def change_profile(
     equipped_flair: str | None = None,
     unlisted: bool | None = None,
     hides_game: bool | None = None,
+    language: str | None = None,
 ) -> None:
-    """Change what others see of a player, in one save; None keeps a field as it is.
+    """Change what others see of a player, and the language of pages and letters, in one save.
 
-    A flair that the player lacks is not equipped. Any `name`, also the present one, counts against
-    RENAMES_AN_HOUR. Raises InvalidField, NameTaken, NameKept, TooManyNames, TooManyAttempts.
+    None keeps a field as it is. A flair that the player lacks is not equipped. Any `name`, also the
+    present one, counts against RENAMES_AN_HOUR. Raises InvalidField, NameTaken, NameKept,
+    TooManyNames, TooManyAttempts.
     """
+    refuse("language", check_language(language or ""))
 
     def change(user: User) -> None:
         kept = user.name if name is None else name
@@ -215,6 +207,7 @@ def change_profile(
             user.equipped_flair = equipped_flair
         user.unlisted = user.unlisted if unlisted is None else unlisted
         user.hides_game = user.hides_game if hides_game is None else hides_game
+        user.language = user.language if language is None else language
 
     if hides_game and user_id in by.store.playing.now():
         by.store.playing.note(user_id, None)  # the next heartbeat is up to a minute away
@@ -227,6 +220,11 @@ def change_profile(
         by.store.users.rename(user_id, name, change)
 
 
+def check_language(language: str) -> str | None:
+    """Return what is wrong with a chosen language, or None."""
+    return None if language in ("", *LANGUAGES) else say("Choose one of these languages.")
+
+
 def _require_few_names(store: Storage, user: User, name: str) -> None:
     """Raise TooManyNames if a player would keep more than NAMES_KEPT names under this new one.
 
@@ -237,12 +235,13 @@ def _require_few_names(store: Storage, user: User, name: str) -> None:
     kept = {each.id: each.expires for each in store.users.former_names.of(user.id)}
     kept.pop(own, None)
     if new not in (own, *kept) and len(kept) >= NAMES_KEPT:
-        date = format_time(min(kept.values()), DATE)
-        raise TooManyNames(
-            "name",
-            f"You gave up {NAMES_KEPT} names lately. Take one of them back, or choose a new one "
-            f"after {date}.",
+        problem = say(
+            "You gave up %(number)s names lately. Take one of them back, or choose a new one after "
+            "%(date)s.",
+            number=NAMES_KEPT,
+            date=format_date(min(kept.values())),
         )
+        raise TooManyNames("name", problem)
 
 
 def save_picture(by: Authority, user_id: int, images: Images) -> None:
@@ -343,13 +342,14 @@ def add_heartbeat(by: Authority, user_id: int, game: str | None = None) -> None:
 def delete_user(by: Authority, user_id: int) -> None:
     """Delete a player, who gets a letter. Raises LastAdministrator."""
     user = by.store.users.read(user_id)
-    right, text = may_delete, "An administrator deleted your account on {}."
+    now = format_time(now_ms())
+    right, text = may_delete, say("An administrator deleted your account on %(time)s.", time=now)
     if user_id == by.actor.id:
-        right, text = is_oneself, "Your account was deleted on {}."
+        right, text = is_oneself, say("Your account was deleted on %(time)s.", time=now)
     with _keep_an_administrator(by, right, user_id):
         before = by.audited(right, "user delete")
         by.store.users.delete(user_id, before)
-    by.write_to(user, "deletion", text.format(format_time(now_ms(), DATE_AND_TIME)))
+    by.write_to(user, "deletion", text)
 
 
 # -- what the acts share -------------------------------------------------------------------
@@ -359,7 +359,7 @@ def _require_suspension_right(by: Authority, user: User) -> None:
     """Require the right to suspend and unsuspend a user. Raises NotAllowed."""
     by.require(may_moderate, user)
     if not by.has(functools.partial(may_unsuspend, by.store), user):
-        raise NotAllowed("An administrator suspended this player. Ask them to change it.")
+        raise NotAllowed(say("An administrator suspended this player. Ask them to change it."))
 
 
 def _keep_an_administrator(

@@ -10,6 +10,7 @@ from identity.acts.rights import Right, is_oneself, may_administer
 from model.errors import ChangedBefore, NoSuchUser, StorageError
 from model.records import MODERATOR, Client, User
 from model.site_records import Look, Webhook
+from model.words import say
 from storage import Storage
 from storage.repositories import Clients
 from storage.users import Users
@@ -63,7 +64,7 @@ class Authority:
     def require(self, right: Right, record: User | Client | None = None) -> None:
         """Raise NotAllowed unless the actor has this right to the record."""
         if not self.has(right, record):
-            raise NotAllowed("You are not allowed to do this.")
+            raise NotAllowed(say("You are not allowed to do this."))
 
     @contextlib.contextmanager
     def edit(self, right: Right, records: Users | Clients, record_id: int | str) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from model.kind import DAY_MS
 from model.records import User, now_ms
 from model.rules import check_report_text, refuse
 from model.site_records import Look
+from model.words import say
 
 MOST_DAYS = 30
 
@@ -25,10 +26,10 @@ def announce(by: Authority, seen: int, text: str, days: int) -> None:
     Raises as the acts of `identity.acts.look` do.
     """
     if not text:
-        raise InvalidField("text", "Write what players should know.")
+        raise InvalidField("text", say("Write what players should know."))
     refuse("text", check_report_text(text))
     if not 1 <= days <= MOST_DAYS:
-        raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")
+        raise InvalidField("days", say("Choose 1 to %(most)s days.", most=MOST_DAYS))
     now = now_ms()
     until = now + days * DAY_MS
     fields = {"announcement": text, "announced": now, "announced_until": until}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from identity.acts.actors import Authority, NotAllowed
 from identity.acts.blobs import adding, discard
-from identity.acts.naming import name_owner
+from identity.acts.naming import ADMINISTRATORS, name_player
 from identity.acts.rights import may_administer, may_list, may_manage, may_register
 from identity.messages.outbox import announce
 from identity.site.formatting import DAY, add_reason
@@ -29,18 +29,19 @@ from model.kind import HOUR_MS
 from model.kinds import CLIENTS, COVERS
 from model.records import Client, Cover, User, now_ms
 from model.rules import check_short_text, refuse
+from model.words import say
 from storage import Storage
 from storage.users import Images
 
-DECISIONS = {  # what the owner of a game is told
-    "listed": "{name} is on the home page now.",
-    "unlisted": "A moderator took {name} off the home page.",
-    "declined": "A moderator decided not to put {name} on the home page.",
-}
 GAMES_TOLD_A_DAY = 10  # of one owner and of one event, to the chat
 TOLD = {  # the event of the chat and its words, by the place that a game has now
-    "waiting": ("game", "{} waits to be listed."),
-    "listed": ("listed", "A new game is on the home page: {}."),
+    "waiting": ("game", say("%(game)s waits to be listed.")),
+    "listed": ("listed", say("A new game is on the home page: %(game)s.")),
+}
+DECISIONS = {  # what the owner of a game is told
+    "listed": say("%(name)s is on the home page now."),
+    "unlisted": say("A moderator took %(name)s off the home page."),
+    "declined": say("A moderator decided not to put %(name)s on the home page."),
 }
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
@@ -87,7 +88,7 @@ def _announce_place(by: Authority, client: Client, before: str | None = None) ->
         with contextlib.suppress(TooManyAttempts):  # an owner may change the address often
             owner = str(client.owner_id)
             by.store.attempts.count(f"{event} told of", owner, GAMES_TOLD_A_DAY, DAY)
-            announce(by.store, event, words.format(client.name), f"/games/{client.id}")
+            announce(by.store, event, words.fill(game=client.name), f"/games/{client.id}")
 
 
 def change_client(by: Authority, client_id: str, **changes: str | list[str] | int | None) -> None:
@@ -116,7 +117,8 @@ def _naming_other_game(by: Authority) -> Iterator[None]:
     except OriginTaken as taken:
         if taken.other is None or not by.has(may_administer):
             raise
-        owner = name_owner(by.store, taken.other).words
+        owner_id = taken.other.owner_id
+        owner = ADMINISTRATORS if owner_id is None else name_player(by.store, owner_id).words
         shown = f"{taken.other.name}, registered by {owner}, is at this origin."
         advice = "Remove its game URL or delete it first, or use another host or port."
         raise InvalidField("game_url", f"{shown} {advice}") from taken
@@ -153,7 +155,7 @@ def set_listed(
         before = _place_of(client)
         if client.listed != listed:
             if listed and seen_url not in (None, client.game_url):
-                problem = "The game URL has just changed. Play the game, then list it again."
+                problem = say("The game URL has just changed. Play the game, then list it again.")
                 raise InvalidField("game_url", problem)
             decision = "listed" if listed else "unlisted"
             client.listed, client.declined = listed, not listed
@@ -163,7 +165,7 @@ def set_listed(
             by.audit(f"client {decision}", client=client_id)
     _announce_place(by, client, before)
     if decision and client.owner_id not in (None, by.actor.id):
-        text = add_reason(DECISIONS[decision].format(name=client.name), reason)
+        text = add_reason(DECISIONS[decision].fill(name=client.name), reason)
         by.notify(client.owner_id, text, "game")
     return client
 
@@ -193,8 +195,8 @@ def hand_over(
         if client.disabled_by == seen_owner is not None:
             client.disabled_by = owner_id  # who may enable it
         client.owner_id = owner_id
-    given = f"An administrator gave you the app {client.name}."
-    taken = f"An administrator gave your app {client.name} to somebody else."
+    given = say("An administrator gave you the app %(app)s.", app=client.name)
+    taken = say("An administrator gave your app %(app)s to somebody else.", app=client.name)
     for user_id, text in ((owner_id, given), (seen_owner, taken)):
         if user_id is not None:
             by.notify(user_id, text)

@@ -1,76 +1,113 @@
 """What the acts in the audit log are called on pages: a sentence for each."""
 
-# By act. {by} is who acted; {user}, {client} and {invite} are whom or what the line names.
+from model.words import Words, say, say_number
+
+# By act. %(by)s is who acted; %(user)s, %(client)s and %(invite)s are whom or what the line names.
 SENTENCES = {
-    "user sign-up": "{by} created an account{with_invite}.",
-    "user suspend": "{by} suspended {user}{for_days}.",
-    "user unsuspend": "{by} lifted the suspension of {user}.",
-    "user reset name": "{by} reset the name of {user}.",
-    "user reset picture": "{by} reset the picture of {user}.",
-    "user reset bio": "{by} reset the text of {user}.",
-    "user mod-level": "{by} gave {user} the level {mod_level}.",
-    "user set name": "{by} renamed {user}.",
-    "user set email": "{by} changed the email of {user}.",
-    "user set bio": "{by} changed the text of {user}.",
-    "user recovery-link": "{by} was sent a link for a new password.",
-    "user new-password": "{by} set a new password by a link.",
-    "user confirm-email": "{by} confirmed the email.",
-    "user take-email-back": "{by} took the email back.",
-    "user sign-out": "{by} signed {user} out everywhere.",
-    "user sign-in-link": "{by} created a sign-in link for {user}.",
-    "user delete": "{by} deleted {user}.",
-    "user add-passkey": "{by} added a passkey.",
-    "user remove-passkey": "{by} removed a passkey of {user}.",
-    "user passkey-counter": "{by} signed in with a passkey that may have been copied.",
-    "user remove-password": "{by} removed their password.",
-    "user recovery-codes": "{by} created recovery codes.",
-    "user recovery-code": "{by} used a recovery code.",
-    "flair grant": "{by} gave {user} the flair “{flair}”.",
-    "flair revoke": "{by} took the flair “{flair}” from {user}.",
-    "note add": "{by} wrote a note about {user}.",
-    "note warn": "{by} warned {user}.",
-    "note delete": "{by} deleted a note about {user}.",
-    "report answer": "{by} closed {report}.",
-    "invite": "{by} created the invitation {invite}{for_days}.",
-    "invite revoke": "{by} revoked the invitation {invite}.",
-    "client add": "{by} registered the app {client}.",
-    "client disable": "{by} disabled the app {client}.",
-    "client enable": "{by} enabled the app {client}.",
-    "client listed": "{by} listed the game {client}.",
-    "client unlisted": "{by} unlisted the game {client}.",
-    "client declined": "{by} left the game {client} unlisted.",
-    "client owner": "{by} handed the app {client} over to {user}.",
-    "client new-secret": "{by} created a new secret for the app {client}.",
-    "client delete": "{by} deleted the app {client}.",
-    "look": "{by} changed the appearance of the site.",
-    "chat": "{by} changed what the chat is told.",
-    "announcement": "{by} announced something to all players.",
-    "announcement end": "{by} ended the announcement.",
-    "checklist hide": "{by} hid the first steps of the site.",
-    "backup": "{by} began a backup.",
-    "restore": "{by} restored a backup.",
-    "export": "{by} exported the players.",
-    "export passwords": "{by} exported the players with their password hashes.",
-    "import": "{by} imported players.",
-    "key rotate": "{by} replaced the signing key.",
-    "key openid-now": "{by} replaced the signing key and the key of ID tokens.",
-    "key drop-old": "{by} replaced all signing keys.",
+    "user sign-up": say("%(by)s created an account."),
+    "user suspend": say("%(by)s suspended %(user)s."),
+    "user unsuspend": say("%(by)s lifted the suspension of %(user)s."),
+    "user reset name": say("%(by)s reset the name of %(user)s."),
+    "user reset picture": say("%(by)s reset the picture of %(user)s."),
+    "user reset bio": say("%(by)s reset the text of %(user)s."),
+    "user mod-level": say("%(by)s gave %(user)s the level %(mod_level)s."),
+    "user set name": say("%(by)s renamed %(user)s."),
+    "user set email": say("%(by)s changed the email of %(user)s."),
+    "user set bio": say("%(by)s changed the text of %(user)s."),
+    "user recovery-link": say("%(by)s was sent a link for a new password."),
+    "user new-password": say("%(by)s set a new password by a link."),
+    "user confirm-email": say("%(by)s confirmed the email."),
+    "user take-email-back": say("%(by)s took the email back."),
+    "user sign-out": say("%(by)s signed %(user)s out everywhere."),
+    "user sign-in-link": say("%(by)s created a sign-in link for %(user)s."),
+    "user delete": say("%(by)s deleted %(user)s."),
+    "user add-passkey": say("%(by)s added a passkey."),
+    "user remove-passkey": say("%(by)s removed a passkey of %(user)s."),
+    "user passkey-counter": say("%(by)s signed in with a passkey that may have been copied."),
+    "user remove-password": say("%(by)s removed their password."),
+    "user recovery-codes": say("%(by)s created recovery codes."),
+    "user recovery-code": say("%(by)s used a recovery code."),
+    "flair grant": say("%(by)s gave %(user)s the flair “%(flair)s”."),
+    "flair revoke": say("%(by)s took the flair “%(flair)s” from %(user)s."),
+    "note add": say("%(by)s wrote a note about %(user)s."),
+    "note warn": say("%(by)s warned %(user)s."),
+    "note delete": say("%(by)s deleted a note about %(user)s."),
+    "report answer": say("%(by)s closed %(start)sa report%(end)s."),
+    "invite": say("%(by)s created the invitation “%(invite)s”."),
+    "invite revoke": say("%(by)s revoked the invitation “%(invite)s”."),
+    "client add": say("%(by)s registered the app %(client)s."),
+    "client disable": say("%(by)s disabled the app %(client)s."),
+    "client enable": say("%(by)s enabled the app %(client)s."),
+    "client listed": say("%(by)s listed the game %(client)s."),
+    "client unlisted": say("%(by)s unlisted the game %(client)s."),
+    "client declined": say("%(by)s left the game %(client)s unlisted."),
+    "client owner": say("%(by)s handed the app %(client)s over to %(user)s."),
+    "client new-secret": say("%(by)s created a new secret for the app %(client)s."),
+    "client delete": say("%(by)s deleted the app %(client)s."),
+    "look": say("%(by)s changed the appearance of the site."),
+    "chat": say("%(by)s changed what the chat is told."),
+    "announcement": say("%(by)s announced something to all players."),
+    "announcement end": say("%(by)s ended the announcement."),
+    "checklist hide": say("%(by)s hid the first steps of the site."),
+    "backup": say("%(by)s began a backup."),
+    "restore": say("%(by)s restored a backup."),
+    "export": say("%(by)s exported the players."),
+    "export passwords": say("%(by)s exported the players with their password hashes."),
+    "import": say("%(by)s imported players."),
+    "key rotate": say("%(by)s replaced the signing key."),
+    "key openid-now": say("%(by)s replaced the signing key and the key of ID tokens."),
+    "key drop-old": say("%(by)s replaced all signing keys."),
 }
+LEVELS = {  # in place of that sentence, by mod level
+    "0": say("%(by)s gave %(user)s the level player."),
+    "1": say("%(by)s gave %(user)s the level moderator."),
+    "2": say("%(by)s gave %(user)s the level administrator."),
+}
+INVITED = say("%(by)s created an account with the invitation “%(invite)s”.")
+TO_ADMINISTRATORS = say("%(by)s handed the app %(client)s over to the administrators.")
+UNKNOWN = say("%(by)s: %(act)s.")  # of another version
 GROUPS = {  # what a page offers to choose, by the words with which acts begin
-    "Everything": (),
-    "Sign-ups": ("user sign-up",),
-    "Invitations": ("invite",),
-    "Suspensions": ("user suspend", "user unsuspend"),
-    "Names, pictures and texts": ("user reset", "user set"),
-    "Levels and flairs": ("user mod-level", "flair"),
-    "Reports and notes": ("report", "note"),
-    "Sign-in links and deletions": ("user sign-in-link", "user sign-out", "user delete"),
-    "Passwords, emails and passkeys": (
+    say("Everything"): (),
+    say("Sign-ups"): ("user sign-up",),
+    say("Invitations"): ("invite",),
+    say("Suspensions"): ("user suspend", "user unsuspend"),
+    say("Names, pictures and texts"): ("user reset", "user set"),
+    say("Levels and flairs"): ("user mod-level", "flair"),
+    say("Reports and notes"): ("report", "note"),
+    say("Sign-in links and deletions"): ("user sign-in-link", "user sign-out", "user delete"),
+    say("Passwords, emails and passkeys"): (
         *("user recovery-link", "user new-password", "user confirm-email"),
         *("user take-email-back", "user add-passkey", "user remove-passkey"),
         *("user passkey-counter", "user remove-password", "user recovery-code"),
     ),
-    "Apps": ("client",),
-    "Appearance and chat": ("look", "chat", "announcement", "checklist"),
-    "Backups and keys": ("backup", "restore", "export", "import", "key"),
+    say("Apps"): ("client",),
+    say("Appearance and chat"): ("look", "chat", "announcement", "checklist"),
+    say("Backups and keys"): ("backup", "restore", "export", "import", "key"),
 }
+
+
+def say_line(line: dict, **values: str) -> Words:
+    """Return the sentence for a line of the log, with what takes its places."""
+    act, days, level = str(line.get("act")), line.get("days"), str(line.get("mod_level"))
+    if act == "user suspend" and type(days) is int:
+        return say_number(
+            "%(by)s suspended %(user)s for %(number)s day.",
+            "%(by)s suspended %(user)s for %(number)s days.",
+            days,
+            **values,
+        )
+    if act == "invite" and type(days) is int:
+        return say_number(
+            "%(by)s created the invitation “%(invite)s” for %(number)s day.",
+            "%(by)s created the invitation “%(invite)s” for %(number)s days.",
+            days,
+            **values,
+        )
+    sentence = SENTENCES.get(act, UNKNOWN)
+    if act == "user mod-level" and level in LEVELS:
+        sentence = LEVELS[level]
+    elif act == "user sign-up" and "invite" in line:
+        sentence = INVITED
+    elif act == "client owner" and "user" not in line:
+        sentence = TO_ADMINISTRATORS
+    return sentence.fill(**values)

@@ -16,6 +16,7 @@ from model.kinds import OUTBOX, WEBHOOKS, given_up_of
 from model.records import now_ms
 from model.rules import refuse
 from model.site_records import Message, Webhook
+from model.words import say
 from storage import Storage
 
 
@@ -28,9 +29,9 @@ def save(
     """
     by.require(may_administer)
     if format_name not in FORMATS:
-        raise InvalidField("format", "Choose a format.")
+        raise InvalidField("format", say("Choose a format."))
     if not events or not EVENTS.keys() >= set(events):
-        raise InvalidField("events", "Choose what the chat is told.")
+        raise InvalidField("events", say("Choose what the chat is told."))
     old = find_webhook(by.store)
     if url or old is None:
         refuse("url", check_address(url, private))  # asks for the name of the host: no lock yet

@@ -10,6 +10,7 @@ from identity.acts.rights import is_oneself
 from model.errors import InvalidField, NotFound
 from model.kinds import PASSKEYS, RECOVERY_CODES
 from model.records import FormerEmail, User
+from model.words import say
 
 CHOICES = ("sign-in", "report", "game", "warning")  # letters that a player may turn off
 
@@ -29,7 +30,7 @@ def confirm(by: Authority, user_id: int, email: str) -> None:
 
     def before(user: User) -> None:
         if user.email != email:
-            raise InvalidField("form", "Your email has changed since.")
+            raise InvalidField("form", say("Your email has changed since."))
         _begin(by, user, "user confirm-email")
 
     by.store.users.change_email(user_id, email, before, verified=True)
@@ -53,8 +54,8 @@ def take_back(by: Authority, user_id: int, email: str, kept: FormerEmail) -> Non
 
     def before(user: User) -> None:
         _begin(by, user, "user take-email-back")
-        # Whoever replaced the address may have turned letters off.
-        user.quiet_sign_ins, user.muted = False, []
+        # Whoever replaced the address may have turned letters off, or chosen another language.
+        user.quiet_sign_ins, user.muted, user.language = False, [], ""
 
     by.store.users.change_email(user_id, email, before, verified=True)
     by.store.users.former_emails.end(kept)

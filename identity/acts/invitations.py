@@ -12,6 +12,7 @@ from model.kind import DAY_MS
 from model.records import User, now_ms, sha256
 from model.rules import check_flair, check_short_text, refuse
 from model.site_records import Invite
+from model.words import say
 from storage import Storage
 
 MOST_DAYS, MOST_USES = 365, 1000
@@ -21,7 +22,7 @@ INVITE_NOTE_LENGTH = 60  # characters
 class EndedBefore(InvalidField):
     """Another administrator has ended this invitation, or all of it is used."""
 
-    field, problem = "form", "This invitation has ended already."
+    field, problem = "form", say("This invitation has ended already.")
 
 
 def create(
@@ -79,11 +80,12 @@ def renew(by: Authority, invite_id: str) -> str:
 def _require_possible(days: int, uses: int, note: str, flair: str) -> None:
     """Raise InvalidField for the first value that no invitation can have."""
     if not 1 <= days <= MOST_DAYS:
-        raise InvalidField("days", f"Choose 1 to {MOST_DAYS} days.")
+        raise InvalidField("days", say("Choose 1 to %(most)s days.", most=MOST_DAYS))
     if not 1 <= uses <= MOST_USES:
-        raise InvalidField("uses", f"Invite 1 to {MOST_USES:,} people.")
+        raise InvalidField("uses", say("Invite 1 to %(most)s people.", most=MOST_USES))
     if len(note) > INVITE_NOTE_LENGTH:
-        raise InvalidField("note", f"Use up to {INVITE_NOTE_LENGTH} characters on one line.")
+        problem = say("Use up to %(most)s characters on one line.", most=INVITE_NOTE_LENGTH)
+        raise InvalidField("note", problem)
     refuse("note", check_short_text(note))
     refuse("flair", check_flair(flair) if flair else None)
 

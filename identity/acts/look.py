@@ -19,6 +19,7 @@ from model.records import now_ms
 from model.rules import check_accent, check_site_name, refuse
 from model.site_records import Logo, Look
 from model.texts import check_line
+from model.words import say
 
 EMAIL = re.compile(r"[^\s@?&%<>\"]+@[^\s@?&%<>\"]+")
 WEB = re.compile(r"https?://[^\s<>\"]+")
@@ -38,7 +39,7 @@ def check_contact(text: str) -> str | None:
     is_address = WEB.fullmatch(text) or EMAIL.fullmatch(text)
     if not text or (is_address and check_line(text, 200) is None):
         return None
-    return "Enter an address like https://example.org/contact or ada@example.org."
+    return say("Enter an address like https://example.org/contact or ada@example.org.")
 
 
 def check_welcome(text: str) -> str | None:
@@ -49,10 +50,13 @@ def check_welcome(text: str) -> str | None:
 TEXTS = {"name": check_site_name, "welcome": check_welcome, "contact": check_contact}
 
 
-def change(by: Authority, seen: int, accent: str, **texts: str) -> None:
-    """Change the accent, and `name`, `welcome` and `contact`; a name of "" is the setting's."""
+def change(by: Authority, seen: int, accent: str, **texts: str | None) -> None:
+    """Change the accent, and `name`, `welcome` and `contact`.
+
+    A name of "" and a welcome of None are the setting's.
+    """
     for name, check in TEXTS.items():
-        refuse(name, check(texts[name]))
+        refuse(name, check(texts[name] or ""))
     save_fields(by, seen, "look", accent=parse_accent(accent), **texts)
 
 

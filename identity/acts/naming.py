@@ -2,28 +2,31 @@
 
 from typing import NamedTuple
 
+from identity.site.formatting import join_words
 from model.errors import DamagedRecord, NoSuchUser
 from model.names import can_be_key, unique_key
 from model.records import Client, User
 from model.rules import USER_ID
+from model.words import say, say_in
 from storage import Storage
 
-ADMINISTRATORS = "the administrators"
+ADMINISTRATORS = "the administrators"  # in a sentence that is English alone
+GROUP_WORDS = {
+    "players": say_in("is only for", "players"),
+    "moderators": say_in("is only for", "moderators"),
+    "administrators": say_in("is only for", "administrators"),
+}
 
 
 class Named(NamedTuple):
-    """Words for somebody inside a sentence, and the record of a player who can be shown.
+    """A name or a label for somebody, and the record of a player who can be shown.
 
-    They are a name only if there is a `user`: pages mark that up, so that no name can imitate them.
+    It is a name only if there is a `user`: pages mark that up, so that no name can imitate a label.
+    A label stands alone, "Player 7 (left)": inside a sentence it would not inflect.
     """
 
     words: str
     user: User | None = None
-
-    @property
-    def title(self) -> str:
-        """The words at the start of a line."""
-        return self.words if self.user else self.words.capitalize()
 
 
 def name_player(store: Storage, user_id: int) -> Named:
@@ -31,9 +34,9 @@ def name_player(store: Storage, user_id: int) -> Named:
     try:
         user = store.users.read(user_id)
     except NoSuchUser:
-        return Named("a player who left")
+        return Named(say("Player %(id)s (left)", id=str(user_id)))
     except DamagedRecord:
-        return Named("a player whose record is damaged")
+        return Named(say("Player %(id)s (damaged record)", id=str(user_id)))
     return Named(user.name, user)
 
 
@@ -47,17 +50,25 @@ def find_player_id(store: Storage, name: str) -> int | None:
 
 def name_owner(store: Storage, client: Client) -> Named:
     """Return the words for who registered an app."""
-    return Named(ADMINISTRATORS) if client.owner_id is None else name_player(store, client.owner_id)
+    if client.owner_id is None:
+        return Named(say("The administrators"))
+    return name_player(store, client.owner_id)
 
 
 def describe_groups(groups: list[str]) -> str:
-    """Return the words for the players of these groups, inside a sentence."""
-    words = (each.replace("flair:", "owners of the flair ", 1) for each in groups)
-    return " and ".join(words)
+    """Return the words for the players of these groups, inside "... is only for ..."."""
+    return join_words([GROUP_WORDS.get(each) or _describe_flair(each) for each in groups])
+
+
+def _describe_flair(group: str) -> str:
+    flair = group.removeprefix("flair:")
+    return say_in("is only for", "owners of the flair %(flair)s", flair=flair)
 
 
 def name_actor(store: Storage, actor: int | str | None) -> Named:
     """Return the words for an actor: a user id, "command", or None if it is unknown."""
     if isinstance(actor, int):
         return name_player(store, actor)
-    return Named(f"{ADMINISTRATORS}, with the command" if actor == "command" else "unknown")
+    if actor == "command":
+        return Named(say("The administrators (with the command)"))
+    return Named(say_in("who", "Unknown"))

@@ -12,6 +12,7 @@ from model.kinds import NOTES
 from model.records import User, now_ms
 from model.rules import check_note, refuse
 from model.site_records import Note
+from model.words import say
 from storage import Storage
 from storage.repositories import new_time_id
 
@@ -27,7 +28,7 @@ def add(by: Authority, user_id: int, text: str) -> None:
     with notes.adding(note):
         by.require(may_write_notes, by.store.users.read(user_id))
         if notes.count("user", str(user_id), NOTES_EACH) == NOTES_EACH:
-            raise InvalidField("text", "There are too many notes. Delete an old one first.")
+            raise InvalidField("text", say("There are too many notes. Delete an old one first."))
         by.audit("note add", user=user_id, note=note.id)
 
 
@@ -39,11 +40,13 @@ def warn(by: Authority, user_id: int, text: str) -> None:
     note = Note(new_time_id(now), user_id, by.actor.id, text, now, warns=True)
     with by.edit(may_moderate, by.store.users, user_id) as user:
         if find_warning(by.store, user):
-            raise InvalidField("warning", "This player has not confirmed the last warning yet.")
+            problem = say("This player has not confirmed the last warning yet.")
+            raise InvalidField("warning", problem)
         by.audit("note warn", user=user_id, note=note.id)
         by.store.records(NOTES).put(note)
         user.warning = note.id
-    by.write_to(user, "warning", "A moderator sent you a warning. Read and confirm it on the site.")
+    words = say("A moderator sent you a warning. Read and confirm it on the site.")
+    by.write_to(user, "warning", words)
 
 
 def confirm_warning(by: Authority, user_id: int, note_id: str) -> None:

@@ -12,6 +12,7 @@ from identity.acts.rights import is_oneself
 from model.errors import AlreadyThere, InvalidField, TooManyAttempts
 from model.kinds import PASSKEYS
 from model.records import Passkey, User, now_ms
+from model.words import say
 from storage import Storage
 
 PASSKEYS_EACH = 20  # of one player
@@ -21,7 +22,7 @@ class LastWayIn(InvalidField):
     """The player could not sign in any more."""
 
     field = "form"
-    problem = (
+    problem = say(
         "You could not sign in any more. First add another passkey, set a password, or confirm "
         "your email."
     )
@@ -57,10 +58,11 @@ def add(by: Authority, passkey: Passkey) -> None:
         with passkeys.adding(passkey):
             by.require(is_oneself, by.store.users.read(user_id))
             if passkeys.count("user", str(user_id), at_most) == at_most:
-                raise InvalidField("form", f"You have {at_most} passkeys. Remove one first.")
+                problem = say("You have %(number)s passkeys. Remove one first.", number=at_most)
+                raise InvalidField("form", problem)
             by.audit("user add-passkey", user=user_id)
     except AlreadyThere:  # 7.1 step 26; excludeCredentials prevents it
-        raise InvalidField("form", "This passkey is here already.") from None
+        raise InvalidField("form", say("This passkey is here already.")) from None
 
 
 def remove(by: Authority, passkey_id: str, rp_id: str | None) -> None:
@@ -105,7 +107,9 @@ def _report_copy(by: Authority, passkey: Passkey) -> None:
     with suppress(TooManyAttempts):  # the notice says it all the same
         by.audit("user passkey-counter", user=passkey.user_id)
     with by.store.users.edit(passkey.user_id) as user:
-        user.notify(
-            f"Your passkey “{passkey.name}” may have been copied to another device. If that "
-            "was not you, remove it on your security page."
+        text = say(
+            "Your passkey “%(name)s” may have been copied to another device. If that was not you, "
+            "remove it on your security page.",
+            name=passkey.name,
         )
+        user.notify(text)

@@ -7,11 +7,11 @@ import secrets
 
 from identity.acts.actors import Authority
 from identity.acts.rights import is_oneself
-from identity.site.formatting import pluralize
 from identity.site.pasted import find_code
 from model.errors import AlreadyThere
 from model.kinds import RECOVERY_CODES
 from model.records import RecoveryCodes, now_ms, sha256
+from model.words import say, say_number
 from storage import Storage
 
 CODES = 10
@@ -75,7 +75,13 @@ def use(by: Authority, user_id: int, text: str) -> bool:
             return False
         by.audit("user recovery-code", user=user_id)
         codes.hashes.remove(typed)
-    left = pluralize(len(codes.hashes), "recovery code") if codes.hashes else "no recovery code"
+    text = say("A recovery code was used for your account. You have no recovery code left.")
+    if codes.hashes:
+        text = say_number(
+            "A recovery code was used for your account. You have %(number)s recovery code left.",
+            "A recovery code was used for your account. You have %(number)s recovery codes left.",
+            len(codes.hashes),
+        )
     with by.store.users.edit(user_id) as user:
-        user.notify(f"A recovery code was used for your account. You have {left} left.")
+        user.notify(text)
     return True

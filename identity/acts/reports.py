@@ -13,25 +13,25 @@ from identity.acts import accounts
 from identity.acts.actors import Authority
 from identity.acts.rights import may_answer
 from identity.messages.outbox import announce
-from identity.site.formatting import DATE, DAY, format_time
+from identity.site.formatting import DAY, format_date
 from model.errors import InvalidField
 from model.kind import DAY_MS, Kind
 from model.kinds import CLIENTS, REPORTS, USERS, about
 from model.records import MODERATOR, Client, Report, User, now_ms
 from model.rules import REPORT_REASONS, check_short_text, refuse
+from model.words import say
 from storage import Storage
 from storage.repositories import Records, unchanged
 
 REPORTS_A_DAY = 10  # of one player
 REPORT_DAYS = 365  # after that many a report is gone, and may come again
 WAITING_COUNTED = 100  # reports, and games, at each page of a moderator
-READ = "A moderator has read your report of {date} and made a decision. Thank you for telling us."
 
 
 class AnsweredBefore(InvalidField):
     """Another moderator has answered this report."""
 
-    field, problem = "form", "Another moderator has just closed this report."
+    field, problem = "form", say("Another moderator has just closed this report.")
 
 
 class ShownReport(NamedTuple):
@@ -60,7 +60,8 @@ def report(by: Authority, subject: User | Client, reason: str, text: str) -> Non
         records.read(subject.id)  # raises NotFound for one who has just left
         by.store.attempts.count("report by", str(reporter_id), REPORTS_A_DAY, DAY)
     if concerns_a_player(by.store, subject):
-        words = f"{subject.name} was reported: {REPORT_REASONS[reason].lower()}."
+        reason = REPORT_REASONS[reason]
+        words = say("%(name)s was reported: %(reason)s.", name=subject.name, reason=reason)
         announce(by.store, "report", words, f"/admin/reports/{report_id}")
 
 
@@ -72,7 +73,12 @@ def answer(by: Authority, report_id: str, text: str) -> None:
         by.audit("report answer", report=report_id)
         report.answer, report.answered_by, report.answered = text, by.actor.id, now_ms()
     if report.by != by.actor.id:  # who reported learns that, but not what was done
-        by.notify(report.by, READ.format(date=format_time(report.created, DATE)), "report")
+        read = say(
+            "A moderator has read your report of %(date)s and made a decision. Thank you for "
+            "telling us.",
+            date=format_date(report.created),
+        )
+        by.notify(report.by, read, "report")
 
 
 def suspend_and_close(
@@ -99,7 +105,7 @@ def _require_open(by: Authority, report: Report, text: str) -> None:
 def check_subject(player_id: int, subject: User | Client) -> str | None:
     """Return what is wrong if players report themselves or their own app, else None."""
     concerned = subject.id if isinstance(subject, User) else subject.owner_id
-    return "You can't report yourself or your own app." if concerned == player_id else None
+    return say("You can't report yourself or your own app.") if concerned == player_id else None
 
 
 def concerns_a_player(store: Storage, subject: User | Client) -> bool:

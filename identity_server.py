@@ -138,6 +138,7 @@ from model.errors import (
 )
 from model.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
 from model.rules import USER_ID, origin_of
+from model.words import say
 from pages.blueprints import BLUEPRINTS
 from pages.community.games import find_game, preview_of_game, require_game
 from pages.kit.errors import ERROR_HANDLERS, show_bad_request
@@ -284,7 +285,7 @@ def decide() -> Response | tuple:
         return redirect_to_get()
     player = signed_in_player()
     if player is None:
-        abort(403, "You are signed out. Sign in, then start again from the app.")
+        abort(403, say("You are signed out. Sign in, then start again from the app."))
     client, auth_request, shown = read_approved_request(request.form.get("request", ""))
     if problem := check_age(shown):
         return show_consent_page(player, client, auth_request, problem)
@@ -293,7 +294,7 @@ def decide() -> Response | tuple:
     reply = Reply(client, auth_request.redirect_uri, *sent)
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
-        abort(400, "Choose Allow or Cancel.")
+        abort(400, say("Choose Allow or Cancel."))
     if decision == "deny":
         return respond_with_error(reply, AuthorizationError("access_denied", "the player refused"))
     try:
@@ -310,13 +311,13 @@ def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, in
     `signed` is the field `request` of its form. The time is in milliseconds. Raises BadRequest,
     UnusableClient.
     """
-    expired = "This page has expired. Start again from the app."
+    expired = say("This page has expired. Start again from the app.")
     try:
         values = serializer("consent").loads(signed)  # its own time has whole seconds
     except BadSignature:
         abort(400, expired)
     if values.pop("session") != session["id"]:
-        abort(400, "You have signed in again since. Start again from the app.")
+        abort(400, say("You have signed in again since. Start again from the app."))
     shown = values.pop("shown")
     if now_ms() - shown > APPROVAL_MAX_AGE * 1000:
         abort(400, expired)

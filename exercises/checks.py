@@ -136,7 +136,7 @@ def impersonated_app(play: Play) -> bool:
     (
         GRANT,
         """    if values.pop("session") != session["id"]:
-        abort(400, "You have signed in again since. Start again from the app.")
+        abort(400, say("You have signed in again since. Start again from the app."))
 """,
         '    values.pop("session")\n',
     ),

@@ -19,6 +19,7 @@ from model.errors import NoSuchClient
 from model.records import Client
 from model.rules import has_origin
 from model.texts import has_controls
+from model.words import say
 
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
 OPENID, PROFILE = "openid", "profile"  # scopes without consent of their own
@@ -70,6 +71,7 @@ class AuthorizationRequest:
     nonce: str | None = None
     max_age: int | None = None  # seconds since the player signed in
     hinted_id: int | None = None  # the player whom the ID token hint names
+    ui_locales: str | None = None  # the languages that the app prefers (`identity.http.languages`)
 
     @property
     def asked_consent(self) -> set[str]:
@@ -87,6 +89,7 @@ class AuthorizationRequest:
             "scope": self.asked_scope,
             "state": self.state,
             "nonce": self.nonce,
+            "ui_locales": self.ui_locales,
             "code_challenge": self.code_challenge,
             "code_challenge_method": self.code_challenge and "S256",
         }
@@ -110,25 +113,30 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
     client_id = read_single(parameters, "client_id")
     received = read_single(parameters, "redirect_uri")
     if not client_id:
-        raise UnusableClient("This link has no client_id. Tell the app's developer.")
+        raise UnusableClient(say("This link has no client_id. Tell the app's developer."))
     try:
         client = get_storage().clients.read(client_id)
     except NoSuchClient:
-        raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
+        problem = say("No app has this client_id. Tell the app's developer.")
+        raise UnusableClient(problem) from None
     if client.disabled:
-        raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
+        problem = say("%(app)s is disabled. Ask the people who run this site.", app=client.name)
+        raise UnusableClient(problem)
     redirect_uri = client.choose_redirect_uri(received) or find_tester_uri(
         client, received, signed_in_player()
     )
     if redirect_uri is None and not received:
-        raise UnusableClient("This link has no redirect_uri. Tell the app's developer.")
+        raise UnusableClient(say("This link has no redirect_uri. Tell the app's developer."))
     if redirect_uri is None:
-        problem = f"{client.name} did not register this redirect_uri. Tell its developer."
+        problem = say(
+            "%(app)s did not register this redirect_uri. Tell its developer.", app=client.name
+        )
         raise UnusableClient(problem, client, received)
     if parameters.get("response_mode") == WEB_MESSAGE and not has_origin(redirect_uri):
-        raise UnusableClient(
+        problem = say(
             "A popup (web_message) needs a redirect_uri with https. Tell the app's developer."
         )
+        raise UnusableClient(problem)
     return client, redirect_uri
 
 
@@ -136,7 +144,8 @@ def read_single(parameters: MultiDict, name: str) -> str:
     """Return a parameter, "" if it is missing. Raises UnusableClient if it is repeated."""
     values = parameters.getlist(name)
     if len(values) > 1:
-        raise UnusableClient(f"This link has more than one {name}. Tell the app's developer.")
+        problem = say("This link has more than one %(name)s. Tell the app's developer.", name=name)
+        raise UnusableClient(problem)
     return values[0] if values else ""
 
 
@@ -174,6 +183,7 @@ def read_authorization_request(
         response_mode,
         scope,
         parameters.get("prompt", "").split(),
+        ui_locales=parameters.get("ui_locales"),
     )
     if is_openid:
         add_openid_parameters(auth_request, parameters)

@@ -20,6 +20,7 @@ from identity.oauth.authorization import AuthorizationRequest
 from identity.oauth.terms import SCOPES
 from model.errors import NoSuchUser
 from model.records import AuthorizationCode, Client, DeviceRequest, Grant, User, now_ms
+from model.words import say
 from storage import Storage
 from storage.repositories import unchanged
 
@@ -30,7 +31,8 @@ BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 def require_admitted(client: Client, player: User) -> None:
     """Raise Forbidden if the client is for other players."""
     if not client.admits(player):
-        abort(403, f"{client.name} is only for {describe_groups(client.only_groups)}.")
+        groups = describe_groups(client.only_groups)
+        abort(403, say("%(app)s is only for %(groups)s.", app=client.name, groups=groups))
 
 
 def save_consent(

@@ -14,6 +14,7 @@ from identity.http.responses import PAGE_HEADERS
 from identity.oauth.authorization import SILENT, asks_for_openid
 from identity.oauth.openid import is_on
 from identity.oauth.terms import AUTHORIZE_PATHS
+from model.words import say
 
 # Clients post here from any site, with their own credentials; no cookie is read.
 CROSS_SITE_POST_ALLOWED = ("/api/oauth/token", "/oauth/token", "/oauth/userinfo", "/oauth/logout")
@@ -30,7 +31,7 @@ DOWNLOAD = "/account/export"
 # Where the window of an app needs the page that opened it. Pages on the way there have the address
 # in `next`, or `then`.
 FOR_POPUPS = (*AUTHORIZE_PATHS, "/oauth/logout", "/oauth/logout/confirm")
-FOR_POPUPS += ("/recover", "/recover/password")
+FOR_POPUPS += ("/recover", "/recover/password", "/language")
 # Windows of a game's frame are sandboxed, and such a window shows no page with a policy (HTML).
 OPENED_BY_GAMES = re.compile("/play/[^/]+/signed-in|/(users|games)/[^/]+")
 MOST_STEPS = 4  # on the way; each is read again from the address of the one before
@@ -57,7 +58,7 @@ def require_own_host() -> None:
         return
     # Flask's TRUSTED_HOSTS does not accept [::1].
     if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
-        abort(400, "This server has another address. Check the host name.")
+        abort(400, say("This server has another address. Check the host name."))
 
 
 def is_page() -> bool:
@@ -169,7 +170,7 @@ def require_utf8_query() -> None:
         sent.decode()
         unquote_to_bytes(given_back).decode()
     except UnicodeDecodeError:
-        abort(400, "The query of this address is not UTF-8.")
+        abort(400, say("The query of this address is not UTF-8."))
 
 
 def require_same_site_post() -> None:
@@ -177,7 +178,7 @@ def require_same_site_post() -> None:
     if request.method in ("GET", "HEAD", "OPTIONS") or request.path in CROSS_SITE_POST_ALLOWED:
         return
     if not is_from_this_site() and not is_request_by_post():
-        abort(403, "This form came from another site. Open the page here and send it again.")
+        abort(403, say("This form came from another site. Open the page here and send it again."))
 
 
 GUARDS = (

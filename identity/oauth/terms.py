@@ -11,11 +11,16 @@ from identity.http.signing import digest_of
 from model.errors import StorageError
 from model.records import Client, User
 from model.rules import has_origin, origin_of
+from model.words import say
 
 JOIN = "join"  # the scope of join tickets
 # What each scope tells a client about the player, or lets it do; the first is always granted.
-SCOPES = {"userinfo": "public profile", "email": "email address", "groups": "role and flairs"}
-SCOPES |= {JOIN: "join game servers as you"}
+SCOPES = {
+    "userinfo": say("your public profile"),
+    "email": say("your email address"),
+    "groups": say("your role and flairs"),
+    JOIN: say("join game servers as you"),
+}
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
 # What the token endpoint says of codes, and the tester explains.

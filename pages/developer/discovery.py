@@ -10,6 +10,7 @@ from identity.oauth.claims import CLAIMS, TOKEN_CLAIMS
 from identity.oauth.clients import CODE_FIELDS
 from identity.oauth.openid import is_on, published_keys, require_openid
 from identity.oauth.terms import SCOPES
+from identity.site.catalogues import LANGUAGES
 from model.errors import StorageError
 from pages.kit.rendering import lists_profiles
 
@@ -57,6 +58,7 @@ def server_metadata() -> dict[str, str | list[str]]:
             "none",
         ],
         "code_challenge_methods_supported": ["S256"],
+        "ui_locales_supported": [*LANGUAGES],
     }
 
 

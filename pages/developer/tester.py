@@ -40,7 +40,7 @@ TEST_MAX_AGE = 600_000  # milliseconds from its start
 SECRETS = ("code", "client_secret", "code_verifier", "device_code", "access_token", "Authorization")
 SHORTEST_SHOWN = 12  # characters of a secret of which the first four are shown
 SCOPE_CHOICES = [  # values of the parameter `scope`, in words
-    (" ".join(names), " and ".join(SCOPES[name] for name in names))
+    (" ".join(names), " and ".join(SCOPES[name].removeprefix("your ") for name in names))
     for names in (list(SCOPES)[:number] for number in (1, 2, 3))
 ]
 DISABLED = "The test can't go on, because the app is disabled."

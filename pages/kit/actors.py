@@ -11,13 +11,14 @@ from identity.acts.rights import may_administer
 from identity.http.context import get_storage
 from identity.http.limits import client_address
 from model.records import MODERATOR, User
+from model.words import say
 
 
 def require_moderator() -> User:
     """Return the signed-in moderator or administrator; a guest signs in first. Raises Forbidden."""
     player = require_player()
     if player.mod_level < MODERATOR:
-        abort(403, "Only moderators can do this.")
+        abort(403, say("Only moderators can do this."))
     return player
 
 
@@ -25,7 +26,7 @@ def require_administrator() -> User:
     """Return the signed-in administrator; a guest signs in first. Raises Forbidden."""
     player = require_player()
     if not may_administer(player):
-        abort(403, "Only administrators can do this.")
+        abort(403, say("Only administrators can do this."))
     return player
 
 

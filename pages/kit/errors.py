@@ -20,6 +20,7 @@ from identity.oauth.terms import destination_of
 from identity.site.pasted import BEHIND_ADDRESS
 from model.errors import StorageError
 from model.records import Client, User
+from model.words import say
 from pages.kit.proof import ProofMissing, show_proof_page
 from pages.kit.rendering import render_page
 
@@ -52,8 +53,8 @@ def handle_storage_error(error: StorageError) -> Response | JsonResponse:
 def render_error_page(error: HTTPException, **more: str | list[str]) -> Response:
     """Return the error as a page, with its status and headers.
 
-    The page may also show `received_uri` and `registered_uris`, or link to `client_address`, on
-    `client_host`.
+    The page may also show a `cause` in English, or `received_uri` and `registered_uris`, or link to
+    `client_address`, on `client_host`.
     """
     usual = ERROR_PAGES.get(error.code, (error.name, error.description))
     title, usual_problem = ERROR_PAGES.get(type(error), usual)
@@ -79,22 +80,25 @@ def shown_player(error: HTTPException) -> User | None:
 
 
 ERROR_PAGES = {  # status or error: title, and the text if it has no description of its own
-    400: ("Something went wrong", "Go back and try again."),
-    403: ("Not allowed", "You can't open this page. Go back to home and start from there."),
-    404: ("Page not found", "Check the address, or go back to home."),
-    405: ("Page not found", "This address can't be opened directly. Start from home."),
-    413: ("Too large", "Go back and send something smaller."),
-    429: ("Too many requests", "Wait a minute, then try again."),
+    400: (say("Something went wrong"), say("Go back and try again.")),
+    403: (
+        say("Not allowed"),
+        say("You can't open this page. Go back to home and start from there."),
+    ),
+    404: (say("Page not found"), say("Check the address, or go back to home.")),
+    405: (say("Page not found"), say("This address can't be opened directly. Start from home.")),
+    413: (say("Too large"), say("Go back and send something smaller.")),
+    429: (say("Too many requests"), say("Wait a minute, then try again.")),
     500: (
-        "Something broke",
-        "This is our mistake. Try again, or tell the people who run this site.",
+        say("Something broke"),
+        say("This is our mistake. Try again, or tell the people who run this site."),
     ),
-    503: ("Try again soon", "The server can't do this right now. Try again in a moment."),
+    503: (say("Try again soon"), say("The server can't do this right now. Try again in a moment.")),
     SaveNotConfirmed: (
-        "Look before you try again",
-        "This may have been saved, or not. Go back and load the page again to see.",
+        say("Look before you try again"),
+        say("This may have been saved, or not. Go back and load the page again to see."),
     ),
-    507: ("The disk is full", "Nothing was saved. Tell the people who run this site."),
+    507: (say("The disk is full"), say("Nothing was saved. Tell the people who run this site.")),
 }
 
 
@@ -107,8 +111,12 @@ def show_bad_request(error: Exception, client: Client, address: str) -> Response
     RFC 9700 4.11.2: without consent to the client nobody is redirected to it, or a malformed
     request would be an open redirector to any site that a member registered.
     """
-    problem = f"{client.name} sent a request that does not work: {error}. Tell its developer."
-    shown = {"client_address": address, "client_host": destination_of(address)}
+    problem = say("%(app)s sent a request that does not work. Tell its developer:", app=client.name)
+    shown = {
+        "cause": f"{error}.",
+        "client_address": address,
+        "client_host": destination_of(address),
+    }
     return render_error_page(BadRequest(problem), **shown)
 
 

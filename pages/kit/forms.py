@@ -11,10 +11,11 @@ from werkzeug.wrappers import Response
 from identity.access.letters import notify
 from identity.access.passwords import verify_password_with_limits
 from identity.acts import recovery_codes
-from identity.acts.accounts import say_suspended
+from identity.acts.account_words import say_suspended
 from identity.acts.actors import NotAllowed
 from identity.acts.recovery_codes import is_recovery_code
 from identity.http.context import get_storage, site_look, site_name
+from identity.http.languages import page_language, shown
 from identity.http.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
@@ -25,7 +26,8 @@ from identity.http.limits import (
 )
 from identity.http.responses import storage_http_error
 from identity.http.stamps import check_stamp
-from identity.site.formatting import DAY, HOUR, MINUTE, pluralize
+from identity.site.formatting import DAY, HOUR, MINUTE
+from identity.site.languages import speaking
 from model.errors import (
     DamagedRecord,
     EmailTaken,
@@ -39,19 +41,21 @@ from model.errors import (
 from model.names import check_name
 from model.records import Suspension, User
 from model.rules import USER_ID
+from model.words import Words, say, say_number
 from pages.kit.actors import authority_of
 from pages.kit.rendering import contact_of, link_to, mark_time
 
 NOT_SAVED = {  # by status
-    503: "Nothing was saved. Try again in a moment.",
-    507: "The disk is full, so nothing was saved. Tell the people who run this site.",
+    503: say("Nothing was saved. Try again in a moment."),
+    507: say("The disk is full, so nothing was saved. Tell the people who run this site."),
 }
-EMAIL_AS_NAME = "Everyone sees your name, so choose one that is not an email."
-NO_COOKIES = (
+EMAIL_AS_NAME = say("Everyone sees your name, so choose one that is not an email.")
+NO_COOKIES = say(
     "Your browser blocks cookies from this site, so you can't stay signed in. Allow cookies, then "
     "try again."
 )
-ACCOUNT_CHANGED = "This account has just changed. Try again."
+MISTAKE = say("A mistake? Write to us.")
+ACCOUNT_CHANGED = say("This account has just changed. Try again.")
 
 
 class FormRefused(Exception):
@@ -118,11 +122,7 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     except (LastAdministrator, TooManyClients) as error:
         raise FormRefused({field: str(error)}, 409) from error
     except TooManyAttempts as error:
-        hours = -(-error.retry_after // HOUR)
-        problem = f"Too many tries from you or your network. Try again in {hours} hours."
-        if hours == 1:  # no limit of a day
-            problem = f"Too many tries. Try again in {minutes_until(error)}."
-        raise FormRefused({field: problem}, 429, error.retry_after) from error
+        raise FormRefused({field: say_too_many(error)}, 429, error.retry_after) from error
     except Busy as error:
         raise FormRefused({field: error.description}, 503, error.retry_after) from error
     except SaveUnconfirmed:
@@ -132,16 +132,28 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
         raise FormRefused({field: NOT_SAVED[status]}, status, BUSY_RETRY_AFTER) from error
 
 
-def minutes_until(error: TooManyAttempts) -> str:
-    """Return how long to wait for the next try, in whole minutes: "5 minutes"."""
-    return pluralize(-(-error.retry_after // MINUTE), "minute")
+def say_too_many(error: TooManyAttempts) -> Words:
+    """Return what to do after too many tries: how long to wait for the next one."""
+    if error.retry_after <= HOUR:
+        minutes = -(-error.retry_after // MINUTE)
+        return say_number(
+            "Too many tries. Try again in %(number)s minute.",
+            "Too many tries. Try again in %(number)s minutes.",
+            minutes,
+        )
+    return say_number(  # a limit of a day
+        "Too many tries from you or your network. Try again in %(number)s hour.",
+        "Too many tries from you or your network. Try again in %(number)s hours.",
+        -(-error.retry_after // HOUR),
+    )
 
 
 def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads who has just given the right password or link."""
     address = link_to(contact_of(site_look()))
-    link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"
-    return Markup("{} A mistake? {}.").format(say_suspended(suspension, mark_time), link)
+    with speaking(page_language()):
+        advice = Markup('<a href="{}">{}</a>').format(address, MISTAKE) if address else MISTAKE
+        return Markup("{} {}").format(say_suspended(suspension, mark_time), advice)
 
 
 def refuse_problems(**problems: str | None) -> None:
@@ -172,7 +184,7 @@ def require_own_password(player: User, field: str) -> None:
         )
         right = use_recovery_code(player, password) if is_code else right
     if not right:
-        raise FormRefused({field: "Wrong password. Try again."}, 403)
+        raise FormRefused({field: say("Wrong password. Try again.")}, 403)
 
 
 def use_recovery_code(user: User, code: str) -> bool:
@@ -181,6 +193,15 @@ def use_recovery_code(user: User, code: str) -> bool:
     if is_used:
         notify(user, "recovery code")
     return is_used
+
+
+def tell_language_changed(before: User, language: str) -> None:
+    """Write to a player, in the language from `before`, if another one was chosen.
+
+    Otherwise a thief of the session could make all further letters unreadable.
+    """
+    if language != before.language:
+        notify(before, "language", language=language)
 
 
 def require_unused_email(email: str, player_id: int) -> None:
@@ -225,7 +246,8 @@ def seen_time() -> int:
 
 def redirect_with_notice(message: str, address: str) -> Response:
     """Redirect to a page of this server, which shows the message once."""
-    session["notice"] = message  # not flash(): messages that nobody sees would fill the cookie
+    # Not flash(): messages that nobody sees would fill the cookie.
+    session["notice"] = shown(message)
     return redirect(address, 303)
 
 

@@ -10,18 +10,20 @@ from identity.access.passkeys import CEREMONY_TIME, PasskeyRefused, UnknownPassk
 from identity.acts.passkeys import passkeys_of
 from identity.acts.recovery_codes import count_codes
 from identity.http.context import base_url, get_storage
+from identity.http.languages import shown
 from identity.http.limits import ATTEMPTS_PER_ADDRESS, count_attempts, limits_of_address
 from identity.http.responses import NO_STORE
-from identity.site.formatting import DATE, format_time
+from identity.site.formatting import format_date
 from identity.site.hosts import find_rp_id
 from model.errors import TooManyAttempts
 from model.records import CLOCK_TOLERANCE, User, now_ms
+from model.words import say
 from pages.kit import forms
 
 USE_KEPT = 2 * CEREMONY_TIME  # seconds: longer than a challenge is good
-TRY_AGAIN = "This took too long, or was sent before. Try again."
-NOT_ACCEPTED = "This passkey was not accepted. Try again, or use another way to sign in."
-UNKNOWN = "This site doesn't know that passkey any more. Use another way to sign in."
+TRY_AGAIN = say("This took too long, or was sent before. Try again.")
+NOT_ACCEPTED = say("This passkey was not accepted. Try again, or use another way to sign in.")
+UNKNOWN = say("This site doesn't know that passkey any more. Use another way to sign in.")
 
 
 def own_rp_id() -> str | None:
@@ -50,8 +52,8 @@ def passkey_card(player: User, codes: list[str] | None = None) -> dict | None:
                 "id": each.id,
                 "name": each.name,
                 "synced": each.synced,
-                "created": format_time(each.created, DATE),
-                "used": format_time(each.used, DATE) if each.used else None,
+                "created": format_date(each.created),
+                "used": format_date(each.used) if each.used else None,
             }
             for each in sorted(found, key=lambda passkey: passkey.created)
         ],
@@ -66,7 +68,7 @@ def message(*found: object) -> tuple[dict, dict]:
     This is a `show` of `form_view`: the last argument has the problems by field.
     """
     [problem, *_] = found[-1].values()
-    text = problem.striptags() if isinstance(problem, Markup) else problem
+    text = problem.striptags() if isinstance(problem, Markup) else shown(problem)
     return {"message": text}, NO_STORE
 
 

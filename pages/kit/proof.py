@@ -17,6 +17,7 @@ from identity.http.context import get_storage
 from identity.http.responses import security_policy
 from identity.oauth.reauthentication import session_start
 from model.records import User, now_ms
+from model.words import say
 from pages.kit.forms import FormRefused, require_own_password
 from pages.kit.passkeys import own_rp_id
 from pages.kit.rendering import render_page
@@ -68,7 +69,7 @@ def require_confirmation(player: User, field: str) -> None:
     if has_typed(player, field):
         require_own_password(player, field)
     elif not is_proven(player):
-        problem = "Confirm with a passkey, then press again."
+        problem = say("Confirm with a passkey, then press again.")
         raise FormRefused({"form": problem}, 403)
 
 

@@ -17,6 +17,7 @@ from model.errors import (
     TooManyPixels,
 )
 from model.records import User
+from model.words import say
 from pages.kit.forms import FormRefused
 from storage.files import storage_error_from
 from storage.users import Images
@@ -49,7 +50,7 @@ def read_images(player: User, kind: str) -> Images:
         with picture_place(player.id, limits):  # around `read`: a waiting upload takes no memory
             return make_picture(upload.read(), kind)
     except RequestEntityTooLarge as error:
-        problem = "This file is larger than 8 MB. Choose a smaller one."
+        problem = say("This file is larger than 8 MB. Choose a smaller one.")
         raise FormRefused({kind: problem}, 413) from error
     except PictureRefused as error:
         raise FormRefused({kind: str(error)}, PICTURE_STATUS[type(error)]) from error

@@ -2,6 +2,7 @@
 // Without this script the text can be selected and copied all the same.
 "use strict";
 
+const copyWords = document.currentScript.dataset;
 const CONFIRMATION_TIME = 2000; // milliseconds
 
 // Returns whether the text is in the clipboard. Where it is not, it is selected.
@@ -32,7 +33,7 @@ function addCopyButton(source) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "quiet";
-  button.textContent = "Copy";
+  button.textContent = copyWords.button;
   button.setAttribute("aria-label", source.dataset.copy);
   const status = document.createElement("span");
   status.setAttribute("role", "status");
@@ -45,7 +46,7 @@ function addCopyButton(source) {
   button.addEventListener("click", async () => {
     const copied = await copyText(source);
     clearTimeout(removal);
-    status.textContent = copied ? "Copied" : "Couldn't copy. Copy the selected text yourself.";
+    status.textContent = copied ? copyWords.copied : copyWords.failed;
     if (copied) removal = setTimeout(() => (status.textContent = ""), CONFIRMATION_TIME);
   });
 }

@@ -3,6 +3,7 @@
 // else. So fast presses never get through, and slower ones do.
 "use strict";
 
+const { wait: waitWords } = document.currentScript.dataset;
 const FIRST_SECOND = 1000; // milliseconds
 const PAUSE = 500; // milliseconds without a press, after one that came too early
 
@@ -50,7 +51,7 @@ function holdBack(button) {
     event.preventDefault();
     event.stopImmediatePropagation();
     // Not for the second click of a double click: the first counted, or said it.
-    if (event.detail < 2) status.textContent = "Wait a moment, then press once";
+    if (event.detail < 2) status.textContent = waitWords;
   });
   hold();
   return hold;

@@ -4,15 +4,8 @@
 
 const RENEWED_AFTER = 240_000; // milliseconds: a challenge is good for 300 seconds
 // What each error of the browser means for the player. NotAllowedError is every refusal, a press on Cancel too.
-const ADVICE = {
-  NotAllowedError: "No passkey was used. You can use your password.",
-  InvalidStateError: "This device has a passkey for this account already.",
-  SecurityError: "Passkeys don't work at this address. Tell the people who run this site.",
-  NotSupportedError: "This device can't make such a passkey. Use another device or a security key.",
-  ConstraintError: "Your device can't check that it is you. Set a PIN or a screen lock, then try again.",
-  TypeError: "There is no connection. Check it, then try again.",
-};
-const OTHER_ADVICE = "That did not work. Reload this page, or use your password.";
+const advice = document.currentScript.dataset;
+const adviceOn = (name) => advice[name[0].toLowerCase() + name.slice(1)] ?? advice.otherError;
 
 // -- bytes and JSON, by hand: not all browsers have the methods of Level 3 --------------------------
 
@@ -41,7 +34,7 @@ async function post(address, fields = {}) {
   const response = await fetch(address, { method: "POST", body: new URLSearchParams(fields) });
   const answer = await response.json().catch(() => ({}));
   if (response.ok) return answer;
-  throw Object.assign(new Refused(answer.message ?? OTHER_ADVICE), { status: response.status });
+  throw Object.assign(new Refused(answer.message ?? advice.otherError), { status: response.status });
 }
 
 // -- one ceremony at a time -------------------------------------------------------------------------
@@ -62,7 +55,7 @@ async function ceremony(ask) {
 function say(place, error) {
   if (error.name === "AbortError") return; // another ceremony took over
   const status = place.querySelector("[data-passkeys]") ?? document.querySelector("[data-passkeys]");
-  status.textContent = error instanceof Refused ? error.message : (ADVICE[error.name] ?? OTHER_ADVICE);
+  status.textContent = error instanceof Refused ? error.message : adviceOn(error.name);
 }
 
 // Signs in, or confirms who presses, and goes on to an address of this site, unless the caller goes on otherwise.

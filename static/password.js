@@ -1,19 +1,20 @@
 // Each password field gets a button that shows what is typed. Without this script there is none.
 "use strict";
 
+const passwordWords = document.currentScript.dataset;
+
 function addShowButton(field) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "second";
   button.setAttribute("aria-controls", field.id);
-  const rest = document.createElement("span"); // of its name, for screen readers
-  rest.className = "unseen";
-  rest.textContent = ` ${field.labels[0].textContent.toLowerCase()}`;
-  button.append("Show", rest);
+  const label = field.labels[0].textContent;
 
   function show(isShown) {
     field.type = isShown ? "text" : "password";
-    button.firstChild.data = isShown ? "Hide" : "Show";
+    button.textContent = isShown ? passwordWords.hide : passwordWords.show;
+    const name = isShown ? passwordWords.hideField : passwordWords.showField; // for screen readers
+    button.setAttribute("aria-label", name.replace("{}", label));
   }
   button.addEventListener("click", () => show(field.type === "password"));
   // Browsers offer to save a password only from a field of this type.

@@ -3,6 +3,7 @@
 // Without this script, or where it cannot, the whole file is sent and the server keeps its middle.
 "use strict";
 
+const pictureWords = document.currentScript.dataset;
 const LIMIT = 8 * 1024 * 1024; // bytes, as the server's
 const DENSITY = 4; // pixels of what is sent, at most, for each that the picture of now is wide
 const MOST_ZOOM = 4;
@@ -18,14 +19,16 @@ preview.width = current.width;
 preview.height = preview.width / ratio;
 preview.tabIndex = 0;
 preview.setAttribute("role", "application"); // screen readers pass on the arrow keys
-preview.setAttribute("aria-label", "Preview of your picture, not saved yet");
+preview.setAttribute("aria-label", pictureWords.preview);
 preview.setAttribute("aria-describedby", "crop-hint");
 
 const controls = document.createElement("div");
 controls.innerHTML = `
-  <label for="zoom">Zoom</label>
+  <label for="zoom"></label>
   <input id="zoom" type="range" min="1" max="${MOST_ZOOM}" step="0.05">
-  <p class="small" id="crop-hint">Drag the preview to move the picture, or use the arrow keys on it.</p>`;
+  <p class="small" id="crop-hint"></p>`;
+controls.querySelector("label").textContent = pictureWords.zoom;
+controls.querySelector("p").textContent = pictureWords.hint;
 const zoom = controls.querySelector("input");
 
 let bitmap = null; // the chosen picture
@@ -53,7 +56,7 @@ async function showChosen() {
   const file = field.files[0];
   const tooLarge = file !== undefined && file.size > LIMIT;
   // The browser says this when the form is sent, to screen readers too.
-  field.setCustomValidity(tooLarge ? "This file is larger than 8 MB. Choose a smaller one." : "");
+  field.setCustomValidity(tooLarge ? pictureWords.tooLarge : "");
   let read = null;
   if (file && !tooLarge && drawsTruly()) {
     // As the server does it: turned as EXIF says, and the first frame of an animation.

@@ -22,6 +22,7 @@ from pages.developer.discovery import discovery
 from pages.developer.documentation import documentation
 from pages.developer.tester import tester
 from pages.entry.device import device
+from pages.entry.language import language
 from pages.entry.logout import logout
 from pages.entry.passkey_sign_in import passkey_sign_in
 from pages.entry.recovery import recovery
@@ -31,7 +32,7 @@ from pages.entry.welcome import welcome
 from pages.kit.files import files
 from pages.kit.unsent import unsent
 
-BLUEPRINTS = [files, unsent]
+BLUEPRINTS = [files, unsent, language]
 BLUEPRINTS += [sign_in, passkey_sign_in, sign_up, welcome, recovery, device, logout]
 BLUEPRINTS += [account, security, passkeys]
 BLUEPRINTS += [games, players, reports, moderation]

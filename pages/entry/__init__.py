@@ -3,4 +3,5 @@
 `sign_in` has the form and `passkey_sign_in` the same without a password; `sign_up` makes an account
 and `welcome` follows it. `recovery` sets a new password and confirms an address, both from a
 letter. `device` is where a code of another device is typed, and `logout` where apps sign out.
+`language` is where the language of the pages is chosen.
 """

@@ -29,19 +29,20 @@ from identity.oauth.grants import require_admitted
 from identity.site.formatting import HOUR, format_age
 from model.errors import CodeSpent, NoSuchCode, StorageFailed
 from model.records import Client, DeviceRequest, User, now_ms
+from model.words import say
 from pages.kit import forms
 from pages.kit.rendering import render_consent_page, render_page
 
 WRONG_CODES = 10  # an hour, of a player and from an address
 QR_CODES = 100  # for an address in ATTEMPTS_WINDOW; it starts as many requests
-NOT_A_CODE = "Type the eight letters that your device shows."
-UNKNOWN = "We don't know this code. Compare it with your device, or start again there."
-EXPIRED = "This code has expired. Start again on your device."
-USED = "This code was used. Start again on your device."
-LOST = "That could not be saved. Start again on your device."
-OUT_OF_DATE = "That page was out of date. Type the code again."
-NO_SUCH_APP = "This app can't sign anyone in now. Tell its developer."
-NOT_YOURS = "This code is of a test. Only the developer who started it can answer it."
+NOT_A_CODE = say("Type the eight letters that your device shows.")
+UNKNOWN = say("We don't know this code. Compare it with your device, or start again there.")
+EXPIRED = say("This code has expired. Start again on your device.")
+USED = say("This code was used. Start again on your device.")
+LOST = say("That could not be saved. Start again on your device.")
+OUT_OF_DATE = say("That page was out of date. Type the code again.")
+NO_SUCH_APP = say("This app can't sign anyone in now. Tell its developer.")
+NOT_YOURS = say("This code is of a test. Only the developer who started it can answer it.")
 
 device = Blueprint("device", __name__)
 
@@ -138,7 +139,7 @@ def decide(player: User) -> Response | tuple:
         return decision_page(player, client, user_code, asked, problem), 400
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
-        abort(400, "Choose Allow or Cancel.")
+        abort(400, say("Choose Allow or Cancel."))
     try:
         flow.claim_request(get_storage(), user_code)
     except (NoSuchCode, CodeSpent):
@@ -149,9 +150,11 @@ def decide(player: User) -> Response | tuple:
         status = storage_http_error(error, current_app.logger).code
         raise forms.FormRefused({"form": LOST}, status) from error
     if decision == "deny":
-        return forms.redirect_with_notice("Cancelled. Your device is not signed in.", "/device")
+        return forms.redirect_with_notice(
+            say("Cancelled. Your device is not signed in."), "/device"
+        )
     note_sign_in(get_storage(), client.id)
-    return forms.redirect_with_notice("Done. Go back to your device.", "/device")
+    return forms.redirect_with_notice(say("Done. Go back to your device."), "/device")
 
 
 def read_signed_request() -> tuple[str, int]:

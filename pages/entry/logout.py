@@ -15,7 +15,8 @@ from identity.oauth.authorization import read_single
 from identity.oauth.openid import BadHint, read_hint, require_openid
 from identity.oauth.terms import add_to_query, destination_of, redirect_targets
 from model.records import Client, User
-from pages.kit.rendering import render_page
+from model.words import say
+from pages.kit.rendering import IN_ENGLISH, render_page
 
 CLIENTS_READ = 200  # to find the one with a URI
 
@@ -66,7 +67,8 @@ def read_claims(hint: str) -> dict | None:
     try:
         return read_hint(hint, get_storage(), base_url()) if hint else None
     except BadHint as error:
-        abort(400, f"This link can't sign you out: its id_token_hint {error}.")
+        problem = IN_ENGLISH.format(f"id_token_hint {error}")
+        abort(400, say("This link can't sign you out: %(problem)s.", problem=problem))
 
 
 def read_logout_request(parameters: MultiDict, claims: dict | None) -> LogoutRequest:
@@ -80,7 +82,8 @@ def read_logout_request(parameters: MultiDict, claims: dict | None) -> LogoutReq
     names = ("client_id", "post_logout_redirect_uri", "state")
     client_id, received, state = (read_single(parameters, name) for name in names)
     if claims and client_id not in ("", claims["aud"]):
-        abort(400, "The id_token_hint of this link is of another app. Tell the app's developer.")
+        problem = say("The id_token_hint of this link is of another app. Tell the app's developer.")
+        abort(400, problem)
     named = claims["aud"] if claims else client_id
     client = get_storage().clients.find(named) if named else find_only_client(received)
     is_registered = client is not None and returns_to(client, received)

@@ -19,10 +19,12 @@ from identity.access.passwords import clear_wrong_passwords
 from identity.access.sessions import next_address, query_to, require_player, signed_in_player
 from identity.acts import emails
 from identity.http.context import get_storage, mail_is_on
+from identity.site.formatting import MINUTE
 from identity.site.pasted import unwrap
 from model.addresses import check_email, normal_email
 from model.errors import TooManyAttempts
 from model.records import FormerEmail, User
+from model.words import say, say_number
 from pages.account.security import read_new_password, set_new_password
 from pages.entry.welcome import welcome_address
 from pages.kit import forms
@@ -30,9 +32,9 @@ from pages.kit.actors import authority_of
 from pages.kit.proof import ask_proof
 from pages.kit.rendering import render_page
 
-UNKNOWN_LINK = "We don't recognise this link. It may be used or too old. Ask for a new one."
-WRONG_CODE = "Wrong code. Type the six digits from the newest email, or open its link."
-MAILBOX = "Look in your mailbox, in the spam folder too. You can ask again in {wait}."
+UNKNOWN_LINK = say("We don't recognise this link. It may be used or too old. Ask for a new one.")
+WRONG_CODE = say("Wrong code. Type the six digits from the newest email, or open its link.")
+NO_LINK = say("Paste the whole link.")
 
 recovery = Blueprint("recovery", __name__)
 
@@ -82,8 +84,13 @@ def ask_for_letter() -> Response:
     try:
         count_letter(PASSWORD, email)
     except TooManyAttempts as error:
-        problem = {"email": MAILBOX.format(wait=forms.minutes_until(error))}
-        raise forms.FormRefused(problem, 429, error.retry_after) from error
+        problem = say_number(
+            "Look in your mailbox, in the spam folder too. You can ask again in %(number)s minute.",
+            "Look in your mailbox, in the spam folder too. "
+            "You can ask again in %(number)s minutes.",
+            -(-error.retry_after // MINUTE),
+        )
+        raise forms.FormRefused({"email": problem}, 429, error.retry_after) from error
     request_recovery(ask(PASSWORD, email))
     leads_to = next_address()
     return redirect("/recover" if leads_to == "/" else f"/recover?{query_to(leads_to)}", 303)
@@ -158,7 +165,7 @@ def take_new_password(link: str) -> Response | str:
     notify(get_storage().users.read(user.id), "password")  # whose address may be another one now
     leads_to = next_address()
     done = "/account" if leads_to == "/" else welcome_address(leads_to)  # no form leads to an app
-    return forms.redirect_with_notice("Password set. You are signed in.", done)
+    return forms.redirect_with_notice(say("Password set. You are signed in."), done)
 
 
 def read_user_by_code(found: Link | None) -> User:
@@ -172,7 +179,7 @@ def read_user_by_code(found: Link | None) -> User:
         email, browser = asked.address, asked.browser
         user = find_by_address(get_storage(), email, confirmed=True)
     else:
-        raise forms.FormRefused({"link": "Paste the whole link."})
+        raise forms.FormRefused({"link": NO_LINK})
     require_code(PASSWORD, user, browser, email)
     return user
 
@@ -183,7 +190,7 @@ def require_code(purpose: str, user: User | None, browser: str, email: str | Non
     `email` is the address of the letter, None if its link was sent, too. None as user has no code.
     """
     code = request.form.get("code", "")
-    forms.refuse_problems(code=None if code else "Type the code from the email.")
+    forms.refuse_problems(code=None if code else say("Type the code from the email."))
     with forms.as_form_errors("code"):
         if not is_right_code(get_storage(), purpose, user, browser, code, email):
             raise forms.FormRefused({"code": WRONG_CODE}, 403)
@@ -227,7 +234,7 @@ def confirm_email(link: str) -> Response:
     else:
         found = Link(player, asked.browser) if player and asked else None
     if found is None:
-        problem = UNKNOWN_LINK if link else "Paste the whole link."
+        problem = UNKNOWN_LINK if link else NO_LINK
         raise forms.FormRefused({"link": problem}, 403 if link else 400)
     if not (link and player and player.id == found.user.id):
         require_code(CONFIRMATION, *found, email=None if link else found.user.email)
@@ -235,7 +242,8 @@ def confirm_email(link: str) -> Response:
         suspension = forms.describe_own_suspension(found.user.suspension)
         raise forms.FormRefused({"form": suspension}, 403)
     emails.confirm(authority_of(found.user), found.user.id, found.user.email)
-    return forms.redirect_with_notice("Email confirmed.", "/account/security" if player else "/")
+    leads_to = "/account/security" if player else "/"
+    return forms.redirect_with_notice(say("Email confirmed."), leads_to)
 
 
 @recovery.post("/account/email/confirm")
@@ -244,13 +252,15 @@ def send_confirmation() -> Response:
     require_mail()
     player = require_player()
     if player.email_verified or not player.email:
-        done = "There is nothing to confirm."
+        done = say("There is nothing to confirm.")
     elif check_email(player.email):
-        done = "We can't send emails to this address. Enter another one."
+        done = say("We can't send emails to this address. Enter another one.")
     elif ask_confirmation(player):
-        done = "An email is on its way. Open its link, or type its code."
+        done = say("An email is on its way. Open its link, or type its code.")
     else:
-        done = "We sent several emails there lately. Look in your mailbox, in the spam folder too."
+        done = say(
+            "We sent several emails there lately. Look in your mailbox, in the spam folder too."
+        )
     return forms.redirect_with_notice(done, "/account/security")
 
 
@@ -266,4 +276,4 @@ def change_letters() -> Response:
     emails.change_letters(authority_of(player), player.id, muted)
     if mutes_sign_ins:
         notify(player, "letters")
-    return forms.redirect_with_notice("Saved.", "/account/security")
+    return forms.redirect_with_notice(say("Saved."), "/account/security")

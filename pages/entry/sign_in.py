@@ -12,19 +12,20 @@ from identity.access.signing_in import CODE_AMR, end_session, start_session
 from identity.acts.recovery_codes import is_recovery_code
 from identity.http.context import get_storage, mail_is_on
 from identity.oauth.reauthentication import find_login_hint, find_reauthentication
-from identity.site.formatting import DATE, format_time
+from identity.site.formatting import format_date
 from identity.site.pasted import unwrap
 from model.records import User
+from model.words import dump_words, say
 from pages.community.games import find_game_beside
 from pages.kit import forms
 from pages.kit.passkeys import own_rp_id
 from pages.kit.rendering import render_guest_page
 
-UNCONFIRMED = (
+UNCONFIRMED = say(
     "Confirm your email, on the page Security of your account: with it you get a new password if "
     "you lose yours."
 )
-WRONG = "Wrong name or password."
+WRONG = say("Wrong name or password.")
 
 sign_in = Blueprint("sign_in", __name__)
 
@@ -89,10 +90,13 @@ def check_sign_in(leads_to: str) -> Response:
     else:
         complete_sign_in(user, leads_to, right)
     if former:
-        session["renamed"] = (
-            f"You are called {user.name} now. Sign in with that name. Your old name stays yours "
-            f"until {format_time(former.expires, DATE)}."
+        renamed = say(
+            "You are called %(name)s now. Sign in with that name. Your old name stays yours until "
+            "%(date)s.",
+            name=user.name,
+            date=format_date(former.expires),
         )
+        session["renamed"] = dump_words(renamed)
     return redirect(leads_to, 303)
 
 
@@ -112,9 +116,8 @@ def complete_sign_in(
     """
     only = find_only_player(leads_to)
     if only and only.id != user.id:
-        raise forms.FormRefused(
-            {"form": f"The app asks for {only.name}. Sign in as {only.name}."}, 403
-        )
+        problem = say("The app asks for %(name)s. Sign in as %(name)s.", name=only.name)
+        raise forms.FormRefused({"form": problem}, 403)
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
     if not use_up():
@@ -128,11 +131,11 @@ def complete_sign_in(
     if not start_session(user, password, replaced=replaced, amr=amr):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     if mail_is_on() and user.email and not user.email_verified:
-        session["unconfirmed"] = UNCONFIRMED
+        session["unconfirmed"] = dump_words(UNCONFIRMED)
 
 
 @sign_in.post("/sign-out")
 def sign_out() -> Response:
     """End this session and redirect to `next`, where the page says so."""
     end_session()
-    return forms.redirect_with_notice("You are signed out.", next_address())
+    return forms.redirect_with_notice(say("You are signed out."), next_address())

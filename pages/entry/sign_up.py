@@ -14,6 +14,7 @@ from identity.access.signing_in import start_session
 from identity.acts.invitations import audit_sign_up
 from identity.acts.naming import name_actor
 from identity.http.context import base_url, get_storage, site_look, site_name
+from identity.http.languages import page_language
 from identity.http.limits import (
     Busy,
     client_address,
@@ -30,13 +31,16 @@ from model.errors import EmailTaken, InvalidField, StorageFailed
 from model.names import normal_name
 from model.records import ADMINISTRATOR, PLAYER, User
 from model.rules import check_password, normal_password
+from model.words import say
 from pages.community.games import find_game_beside
 from pages.entry.welcome import popular_games, welcome_address
 from pages.kit import forms
 from pages.kit.rendering import render_guest_page, render_page, welcome_of
 
-FIRST_DONE = "Account created. To invite others, open Admin, then Invitations."
-UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
+FIRST_DONE = say("Account created. To invite others, open Admin, then Invitations.")
+UNKNOWN_INVITE = say(
+    "We don't recognise this invitation. It may be used or too old. Ask for a new one."
+)
 SIGN_UPS_A_DAY = 10  # from an address
 GAMES_SHOWN = 3  # to who has an invitation
 
@@ -117,14 +121,15 @@ def create_account(form: MultiDict, first: bool) -> Response:
         raise forms.FormRefused({}, 403)  # the page says why
     forms.require_cookie()
     user = add_account(form, first)
-    announce(get_storage(), "player", f"New player: {user.name}.", f"/users/{user.id}")
+    joined = say("New player: %(name)s.", name=user.name)
+    announce(get_storage(), "player", joined, f"/users/{user.id}")
     leads_to = next_address()
     try:
         start_session(user, normal_password(form["password"]))
     except (Busy, StorageFailed):  # the account is saved, only the session failed
         session.clear()  # another player may have been signed in here
         address = f"/sign-in?{query_to(leads_to)}"
-        return forms.redirect_with_notice("Account created. Sign in to continue.", address)
+        return forms.redirect_with_notice(say("Account created. Sign in to continue."), address)
     ask_confirmation(user)
     if first and current_app.config["SIGN_UP"] == "invite":
         return forms.redirect_with_notice(FIRST_DONE, welcome_address(leads_to))
@@ -141,16 +146,16 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
     if first:
         if is_first_account_invite(get_storage(), invite):
             return None
-        return (
+        return say(
             "This site is new. The person who runs it creates the first account, with the link "
             "that the server printed when it started."
         )
     if current_app.config["SIGN_UP"] == "open":
         return None
     if current_app.config["SIGN_UP"] == "closed":
-        return "Sign-up is closed. Ask the people who run this site."
+        return say("Sign-up is closed. Ask the people who run this site.")
     if not invite:
-        return "You need an invitation. Ask the people who run this site."
+        return say("You need an invitation. Ask the people who run this site.")
     if not get_storage().invites.find_unused(invite):
         return UNKNOWN_INVITE
     return None
@@ -183,7 +188,8 @@ def add_account(form: MultiDict, first: bool) -> User:
         mod_level = ADMINISTRATOR if first else PLAYER
         before = audit_sign_up(get_storage(), client_address(address))
         return get_storage().users.register(
-            name, email, password_hash, mod_level, invite, first=first, before=before
+            *(name, email, password_hash, mod_level, invite, first, before),
+            language=page_language(),  # then letters are in it, too
         )
     except (StorageFailed, InvalidField):
         # Only the sign-up: the response told something of the email address.

@@ -22,9 +22,13 @@ from identity.acts import passkeys as passkey_acts
 from identity.acts import recovery_codes
 from identity.acts.passkeys import passkeys_of
 from identity.http.context import base_url, get_storage, site_name
+from identity.http.languages import shown
 from identity.http.responses import NO_STORE
+from identity.site.formatting import show_browser
 from model.errors import NotFound
 from model.records import User
+from model.rules import PASSKEY_NAME_LENGTH
+from model.words import say
 from pages.account.security import security_form, security_page
 from pages.kit import forms
 from pages.kit.actors import authority_of
@@ -46,7 +50,7 @@ def find_player() -> tuple[User]:
     """Return the signed-in player, a `find` of `form_view` for scripts. Raises Forbidden."""
     player = signed_in_player()
     if player is None:
-        abort(403, "You are signed out. Sign in again.")
+        abort(403, say("You are signed out. Sign in again."))
     return (player,)
 
 
@@ -77,14 +81,15 @@ def add_passkey(player: User) -> Response | tuple:
         passkey, model = verify_registration(
             answer, challenge, own_rp_id(), base_url(), player.id, handle
         )
-    browser = describe_browser(request.headers.get("User-Agent", ""))
+    browser = show_browser(describe_browser(request.headers.get("User-Agent", "")))
+    own_name = shown(say("Passkey (%(browser)s)", browser=browser))[:PASSKEY_NAME_LENGTH].strip()
     typed = request.form.get("name", "").strip()
-    passkey.name = typed or model or f"Passkey ({browser})"
+    passkey.name = typed or model or own_name
     passkey_acts.add(authority_of(player), passkey)
     notify(player, "passkey")
     if codes := recovery_codes.issue(authority_of(player), player.id, replace=False):
-        return show_new_codes(player, codes, "Passkey added.")
-    return forms.redirect_with_notice("Passkey added.", "/account/security")
+        return show_new_codes(player, codes, say("Passkey added."))
+    return forms.redirect_with_notice(say("Passkey added."), "/account/security")
 
 
 @passkeys.post("/account/passkeys/remove")
@@ -95,7 +100,7 @@ def remove_passkey(player: User) -> Response:
     with contextlib.suppress(NotFound):  # it was removed in another tab
         passkey_acts.remove(authority_of(player), request.form.get("id", ""), own_rp_id())
         notify(player, "passkey removed")
-    return forms.redirect_with_notice("Passkey removed.", "/account/security")
+    return forms.redirect_with_notice(say("Passkey removed."), "/account/security")
 
 
 @passkeys.post("/account/password/remove")
@@ -106,7 +111,7 @@ def remove_password(player: User) -> Response:
     passkey_acts.remove_password(authority_of(player), player.id, own_rp_id())
     if player.password_hash:
         notify(player, "password removed")
-    return forms.redirect_with_notice("Password removed.", "/account/security")
+    return forms.redirect_with_notice(say("Password removed."), "/account/security")
 
 
 @passkeys.post("/account/recovery-codes")

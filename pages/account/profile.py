@@ -13,11 +13,13 @@ from identity.http.context import get_storage
 from identity.http.responses import NO_STORE, security_policy
 from identity.http.signing import digest_of
 from identity.oauth.terms import JOIN, SCOPES
-from identity.site.formatting import DATE, format_age, format_time
+from identity.site.catalogues import LANGUAGES
+from identity.site.formatting import format_age, format_date, join_words
 from model.errors import DamagedRecord, NoSuchClient
 from model.names import normal_name
 from model.records import Grant, User
 from model.rules import check_bio
+from model.words import say
 from pages.account import export
 from pages.kit import forms
 from pages.kit.actors import authority_of
@@ -25,10 +27,11 @@ from pages.kit.proof import confirmation_of, require_confirmation
 from pages.kit.rendering import render_page
 from pages.kit.uploads import read_images
 
-CHANGED_SINCE = (
+CHANGED_SINCE = say(
     "Your profile was changed since you opened this page, perhaps in another tab. The form has "
     "what you typed. Below it is what is saved now."
 )
+NO_SUCH_FLAIR = say("You do not have this flair. Choose another one.")
 
 account = Blueprint("account", __name__)
 
@@ -52,6 +55,8 @@ def account_page(player: User, problems: dict[str, dict[str, str]]) -> str:
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         listed=read_tick(typed, "listed", not player.unlisted),
         playing=read_tick(typed, "playing", not player.hides_game),
+        chosen=typed.get("language", player.language),
+        languages=LANGUAGES,
         seen=digest_of_profile(player),
         changed_since=problems.get("profile") == {"form": CHANGED_SINCE},
         problems=problems,
@@ -69,7 +74,8 @@ def read_tick(form: MultiDict, name: str, default: bool | None = None) -> bool |
 
 def digest_of_profile(player: User) -> str:
     """Return what a form sends as `seen`: it differs once another tab has changed the profile."""
-    shown = player.name, player.bio, player.equipped_flair, player.unlisted, player.hides_game
+    ticks = player.unlisted, player.hides_game
+    shown = (player.name, player.bio, player.equipped_flair, *ticks, player.language)
     return digest_of(repr(shown), 12)
 
 
@@ -79,7 +85,7 @@ account_form = functools.partial(forms.form_view, lambda: (require_player(),), a
 @account.post("/account")
 @account_form("profile")
 def save_profile(player: User) -> Response:
-    """Change `name`, `bio`, `equippedFlair`, and what is shown: `listed` and `playing`.
+    """Change `name`, `bio`, `equippedFlair`, `language`, and what is shown: `listed`, `playing`.
 
     A missing field stays as it is. If the profile has changed since the form showed it (`seen`),
     the form is shown again with what was typed and what is saved.
@@ -88,14 +94,17 @@ def save_profile(player: User) -> Response:
     bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
     flair = request.form.get("equippedFlair", player.equipped_flair)
     listed, playing = (read_tick(request.form, each) for each in ("listed", "playing"))
-    is_same = (name, bio, flair) == (player.name, player.bio, player.equipped_flair)
+    language = request.form.get("language", player.language)
+    saved = player.name, player.bio, player.equipped_flair, player.language
+    is_same = (name, bio, flair, language) == saved
     if not is_same and request.form.get("seen", "") not in ("", digest_of_profile(player)):
         raise forms.FormRefused({"form": CHANGED_SINCE}, 409)
     renamed, lacks_flair = name != player.name, flair not in player.flairs
     forms.refuse_problems(
         name=forms.check_player_name(name) if renamed else None,
         bio=check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
-        equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
+        equippedFlair=NO_SUCH_FLAIR if lacks_flair else None,
+        language=accounts.check_language(language) if language != player.language else None,
     )
     accounts.change_profile(
         authority_of(player),
@@ -106,8 +115,11 @@ def save_profile(player: User) -> Response:
         flair if "equippedFlair" in request.form else None,
         unlisted=None if listed is None else not listed,
         hides_game=None if playing is None else not playing,
+        language=language if language != player.language else None,
     )
-    return forms.redirect_with_notice("Profile saved.", "/account")
+    forms.tell_language_changed(player, language)
+    player.language = language  # of the notice, too
+    return forms.redirect_with_notice(say("Profile saved."), "/account")
 
 
 @account.post("/account/picture")
@@ -116,7 +128,7 @@ def change_picture(player: User) -> Response:
     """Make the upload `picture` the player's picture."""
     images = read_images(player, "picture")
     accounts.save_picture(authority_of(player), player.id, images)
-    return forms.redirect_with_notice("Picture saved.", "/account")
+    return forms.redirect_with_notice(say("Picture saved."), "/account")
 
 
 @account.post("/account/picture/remove")
@@ -124,7 +136,7 @@ def change_picture(player: User) -> Response:
 def remove_picture(player: User) -> Response:
     """Replace the picture by the generated one."""
     accounts.remove_picture(authority_of(player), player.id)
-    return forms.redirect_with_notice("Picture removed.", "/account")
+    return forms.redirect_with_notice(say("Picture removed."), "/account")
 
 
 # -- apps ---------------------------------------------------------------------------------------
@@ -148,16 +160,16 @@ def describe_app(client_id: str, grant: Grant) -> dict:
         client = get_storage().clients.read(client_id)
         name, is_game = client.name, client.is_game
     except (NoSuchClient, DamagedRecord):
-        name, is_game = "An app that was deleted", False
+        name, is_game = say("An app that was deleted"), False
     return {
         "client_id": client_id,
         "name": name,
         "is_game": is_game,
         "hidden": grant.hidden,
         "played": format_age(grant.played) if grant.played else None,
-        "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope if each != JOIN],
+        "sees": join_words([SCOPES.get(each, each) for each in grant.scope if each != JOIN]),
         "joins": JOIN in grant.scope,
-        "since": format_time(grant.since, DATE),
+        "since": format_date(grant.since),
     }
 
 
@@ -166,11 +178,12 @@ def change_shown() -> Response:
     """Show an app's game on the player's profile if `shown` is "yes", or hide the game if "no"."""
     player, shown = require_player(), request.form.get("shown")
     if shown not in ("yes", "no"):
-        abort(400, "Choose yes or no.")
+        abort(400, say("Choose yes or no."))
     accounts.show_game(
         authority_of(player), player.id, request.form.get("client_id", ""), shown == "yes"
     )
-    done = "Your profile shows it." if shown == "yes" else "Your profile does not show it."
+    hidden = say("Your profile does not show it.")
+    done = hidden if shown == "no" else say("Your profile shows it.")
     return forms.redirect_with_notice(done, "/account/apps")
 
 
@@ -179,7 +192,7 @@ def withdraw() -> Response:
     """Withdraw the player's consent to a client, which ends its tokens."""
     player = require_player()
     accounts.withdraw(authority_of(player), player.id, request.form.get("client_id", ""))
-    return forms.redirect_with_notice("Access removed.", "/account/apps")
+    return forms.redirect_with_notice(say("Access removed."), "/account/apps")
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -216,4 +229,4 @@ def delete_account(player: User) -> Response:
     require_confirmation(player, "password")
     accounts.delete_user(authority_of(player), player.id)
     session.clear()
-    return forms.redirect_with_notice("Account deleted.", "/")
+    return forms.redirect_with_notice(say("Account deleted."), "/")

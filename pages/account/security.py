@@ -3,7 +3,6 @@
 import functools
 
 from flask import Blueprint, current_app, redirect, request, session
-from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 from identity.access.letters import ask_confirmation, notify, tell_old_address
@@ -16,12 +15,13 @@ from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.http.stamps import check_stamp
-from identity.site.formatting import format_hours_ago
+from identity.site.formatting import format_hours_ago, show_browser
 from identity.site.pasted import unwrap
 from identity.site.settings import site_words
 from model.addresses import ascii_email, check_email, login_key, normal_email
 from model.records import Session, User
 from model.rules import check_password, normal_password
+from model.words import Words, say
 from pages.kit import forms
 from pages.kit.actors import authority_of
 from pages.kit.passkeys import own_rp_id, passkey_card
@@ -54,7 +54,7 @@ def security_page(
         browsers=[
             {
                 "id": each.id,
-                "browser": each.browser,
+                "browser": show_browser(each.browser),
                 "use": describe_use(each),
                 "current": each.id == session["id"],
             }
@@ -72,13 +72,14 @@ def security_page(
     return page, security_policy(connects=True) if card else {}
 
 
-def describe_use(entry: Session) -> Markup | str:
+def describe_use(entry: Session) -> Words:
     """Return when and from where a session was last used, as the page says it."""
     if entry.id == session["id"]:
-        return f"Now, from {client_address(request.remote_addr)}"
+        return say("Now, from %(address)s", address=client_address(request.remote_addr))
     if not (entry.used and entry.address):
-        return Markup("Signed in on {}").format(mark_time(entry.since))
-    return f"Last used {format_hours_ago(entry.used)}, from {entry.address}"
+        return say("Signed in on %(time)s", time=mark_time(entry.since))
+    ago = format_hours_ago(entry.used)
+    return say("Last used %(ago)s, from %(address)s", ago=ago, address=entry.address)
 
 
 security_form = functools.partial(forms.form_view, lambda: (require_player(),), security_page)
@@ -90,7 +91,7 @@ security_form = functools.partial(forms.form_view, lambda: (require_player(),), 
 def end_one_session() -> Response:
     player = require_player()
     accounts.sign_out(authority_of(player), player.id, request.form.get("session", ""))
-    return forms.redirect_with_notice("Browser signed out.", "/account/security")
+    return forms.redirect_with_notice(say("Browser signed out."), "/account/security")
 
 
 @security.post("/account/sign-out-others")
@@ -98,7 +99,7 @@ def sign_out_others() -> Response:
     """Sign out all of the player's browsers but this one."""
     player = require_player()
     accounts.sign_out(authority_of(player), player.id, kept=session["id"])
-    return forms.redirect_with_notice("The others are signed out.", "/account/security")
+    return forms.redirect_with_notice(say("The others are signed out."), "/account/security")
 
 
 # -- password and email -------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def change_password(player: User) -> Response:
     require_confirmation(player, "current_password")
     set_new_password(player, password)
     notify(player, "password")
-    return forms.redirect_with_notice("Password changed.", "/account/security")
+    return forms.redirect_with_notice(say("Password changed."), "/account/security")
 
 
 def read_new_password(user: User) -> str:
@@ -140,7 +141,8 @@ def set_new_password(user: User, password: str) -> None:
 def change_email(player: User) -> Response:
     """Change the `email`, or remove it, with the `current_password`."""
     email = normal_email(unwrap(request.form.get("email", "")))
-    unchanged = "This is your email already." if email else "You have no email. Enter one."
+    unchanged = say("This is your email already.")
+    unchanged = unchanged if email else say("You have no email. Enter one.")
     problem = check_email(email, current_app.config["EMAIL"] == "required")
     is_same = email == (ascii_email(player.email) or player.email)
     forms.refuse_problems(email=unchanged if is_same else problem)
@@ -150,9 +152,9 @@ def change_email(player: User) -> Response:
     accounts.change_email(authority_of(player), player.id, email, own_rp_id())
     tell_old_address(player)
     is_asked = ask_confirmation(get_storage().users.read(player.id))
-    done = "Email saved." if email else "Email removed."
+    done = say("Email saved.") if email else say("Email removed.")
     if is_asked:
-        done = "Email saved. We sent a message there: open its link to confirm it."
+        done = say("Email saved. We sent a message there: open its link to confirm it.")
     return forms.redirect_with_notice(done, "/account/security")
 
 

@@ -15,13 +15,15 @@ from identity.acts.naming import Named, name_owner
 from identity.acts.presence import games_made, games_shown
 from identity.acts.rights import may_list, may_see_hidden
 from identity.http.context import base_url, get_storage, site_look, site_name
-from identity.site.formatting import DAY, format_ago
+from identity.site.formatting import DAY, MINUTE, format_ago, join_words
 from identity.site.settings import check_game
+from model.client_rules import TAGS
 from model.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from model.kinds import CLIENTS
 from model.names import unique_key
 from model.records import Client, User, now_ms
 from model.rules import CLIENT_ID
+from model.words import Words, say
 from pages.community.players import count_page, link_addresses, require_viewer, summarize
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.files import cover_address
@@ -35,6 +37,7 @@ LONG = 9  # games from which their list can be searched and sorted
 SEARCHED = 1000  # games at most
 # By the name of the order: an index of clients, and True if its keys go down.
 ORDERS = {"newest": ("time", True), "played": ("time", True), "name": ("title", False)}
+TAG_LIST = join_words(list(TAGS.values()), "or")
 BESIDE_UNLISTED = ("unlisted_before", "unlisted_after")  # query parameters
 FACES_SHOWN = 6  # in one list of people
 FACES_READ = 4  # records at most for each that is shown, as some are not
@@ -61,7 +64,7 @@ def require_game(client_id: str) -> Client:
     """Return the client whose game can be played here. Raises NotFound."""
     client = find_game(client_id)
     if client is None:
-        abort(404, "This game was deleted or disabled. Choose another one.")
+        abort(404, say("This game was deleted or disabled. Choose another one."))
     return client
 
 
@@ -75,7 +78,7 @@ def is_playable(client: Client) -> bool:
 
 def preview_of_game(client: Client) -> Preview:
     """Return what chat programs and search engines show of a link to a game."""
-    description = summarize(client.description) or f"A game on {site_name()}."
+    description = summarize(client.description) or say("A game on %(site)s.", site=site_name())
     image, address = cover_address(client, "large"), f"/games/{client.id}"
     return Preview(client.name, description, image, address, noindex=not client.listed)
 
@@ -107,6 +110,7 @@ def home_page(problems: dict[str, str]) -> str:
         announcement=announcement and link_addresses(announcement),
         moderates=moderates,
         listed=page_of_listed(counts),
+        tag_list=TAG_LIST,
         unlisted=page_of_games("unlisted", {"_anchor": "unlisted"}) if moderates else {},
         last=find_last_game(player, playing) if player else None,
         counts=counts,
@@ -190,14 +194,17 @@ def with_owners(games: list[Client]) -> list[tuple[Client, Named]]:
 
 
 def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
-    """Return the `game` that a player played last, when, and how many others play it.
+    """Return the `game` that a player played last, how long `ago`, and how many `others` play it.
 
-    None unless the game is listed and can be played. `playing` has client ids by player id.
+    None unless the game is listed and can be played; `ago` is None if it was played just now.
+    `playing` has client ids by player id.
     """
     for client in get_storage().clients.read_from_many([player.last_game or ""], unchanged):
         if client.listed and is_playable(client):
             others = [each for each in playing if playing[each] == client.id and each != player.id]
-            return {"game": client, "ago": format_ago(player.last_heartbeat), "others": len(others)}
+            is_now = now_ms() - player.last_heartbeat < MINUTE * 1000
+            ago = None if is_now else format_ago(player.last_heartbeat)
+            return {"game": client, "ago": ago, "others": len(others)}
     return None
 
 
@@ -209,10 +216,10 @@ def find_newest(player: User) -> dict:
     return {"people": people, "alone": [each.id for each in newest] == [player.id]}
 
 
-def format_joined(user: User) -> str:
+def format_joined(user: User) -> Words:
     """Return when a player joined: "Joined today", "Joined 3 days ago"."""
     is_today = now_ms() - user.created < DAY * 1000
-    return "Joined today" if is_today else f"Joined {format_ago(user.created)}"
+    return say("Joined today") if is_today else say("Joined %(ago)s", ago=format_ago(user.created))
 
 
 def playing_now(
@@ -301,7 +308,7 @@ def change_listed(player: User, client_id: str) -> Response:
     """
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
-        abort(400, "Choose yes or no.")
+        abort(400, say("Choose yes or no."))
     seen_url = request.form.get("game_url", "")
     before = find_game(client_id)
     try:
@@ -311,9 +318,10 @@ def change_listed(player: User, client_id: str) -> Response:
         raise FormRefused({"form": error.problem}, 409) from error
     leads_to = f"/games/{client_id}" if "from_game" in request.form else "/"
     if client.listed:
-        notice = "Game listed."
+        notice = say("Game listed.")
     else:
-        notice = "Game unlisted." if before and before.listed else "Game left unlisted."
+        was_listed = before and before.listed
+        notice = say("Game unlisted.") if was_listed else say("Game left unlisted.")
     return redirect_with_notice(notice, leads_to)
 
 

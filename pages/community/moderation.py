@@ -12,13 +12,18 @@ from identity.acts import accounts, notes
 from identity.acts.actors import Authority
 from identity.http.context import base_url
 from model.records import User
+from model.words import say
 from pages.community.moderation_card import KEEP_END, SUSPENSION_DAYS
 from pages.community.players import profile_page, read_shown_user
 from pages.kit.actors import authority_of, require_moderator
 from pages.kit.forms import FormRefused, as_form_errors, form_view, redirect_with_notice
 from pages.kit.proof import ask_proof, with_proof
 
-RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
+RESET_NOTICES = {
+    "bio": say("Text reset."),
+    "name": say("Name reset."),
+    "picture": say("Picture reset."),
+}
 
 moderation = Blueprint("moderation", __name__)
 
@@ -38,7 +43,7 @@ moderation_form = form_view(
 @moderation_form
 def suspend_player(by: Authority, user: User) -> Response:
     accounts.suspend(by, user.id, **read_suspension(user))
-    return redirect_with_notice("Player suspended.", f"/users/{user.id}")
+    return redirect_with_notice(say("Player suspended."), f"/users/{user.id}")
 
 
 def read_suspension(user: User) -> dict[str, str | int | bool | None]:
@@ -48,7 +53,7 @@ def read_suspension(user: User) -> dict[str, str | int | bool | None]:
     """
     length, reason = request.form.get("length", "No end"), request.form.get("reason", "").strip()
     if length != KEEP_END and length not in SUSPENSION_DAYS:
-        raise FormRefused({"length": "Choose how long."})
+        raise FormRefused({"length": say("Choose how long.")})
     if user.suspended:  # a shorter one lets the player in again
         ask_proof(require_player())
     days, is_new = SUSPENSION_DAYS.get(length), not user.suspended
@@ -60,7 +65,7 @@ def read_suspension(user: User) -> dict[str, str | int | bool | None]:
 @with_proof
 def unsuspend_player(by: Authority, user: User) -> Response:
     accounts.unsuspend(by, user.id)
-    return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
+    return redirect_with_notice(say("Player unsuspended."), f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/reset")
@@ -69,7 +74,7 @@ def reset_player(by: Authority, user: User) -> Response:
     """Reset `what` a moderator chose: the bio, the name or the picture."""
     what = request.form.get("what", "")
     if what not in RESET_NOTICES:
-        abort(400, "Choose the bio, the name or the picture.")
+        abort(400, say("Choose the bio, the name or the picture."))
     accounts.reset(by, user.id, what)
     return redirect_with_notice(RESET_NOTICES[what], f"/users/{user.id}")
 
@@ -86,7 +91,7 @@ def change_mod_level(by: Authority, user: User) -> Response:
         )
     if rises:
         mail_administrators("rise", but=user.id)
-    return redirect_with_notice("Level changed.", f"/users/{user.id}")
+    return redirect_with_notice(say("Level changed."), f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
@@ -99,7 +104,7 @@ def change_flairs(by: Authority, user: User) -> Response:
         ask_proof(require_player())
     change = accounts.grant_flair if is_grant else accounts.revoke_flair
     change(by, user.id, request.form.get("flair", "").strip())
-    notice = "Flair granted." if is_grant else "Flair revoked."
+    notice = say("Flair granted.") if is_grant else say("Flair revoked.")
     return redirect_with_notice(notice, f"/users/{user.id}")
 
 
@@ -108,7 +113,7 @@ def change_flairs(by: Authority, user: User) -> Response:
 def add_note(by: Authority, user: User) -> Response:
     """Write a note about the player for other moderators: its `text`."""
     notes.add(by, user.id, request.form.get("text", "").strip())
-    return redirect_with_notice("Note added.", f"/users/{user.id}")
+    return redirect_with_notice(say("Note added."), f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/warn")
@@ -116,7 +121,7 @@ def add_note(by: Authority, user: User) -> Response:
 def warn_player(by: Authority, user: User) -> Response:
     """Warn the player with a text, the `warning`."""
     notes.warn(by, user.id, request.form.get("warning", "").strip())
-    return redirect_with_notice("Player warned.", f"/users/{user.id}")
+    return redirect_with_notice(say("Player warned."), f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/notes/delete")
@@ -124,7 +129,7 @@ def warn_player(by: Authority, user: User) -> Response:
 def delete_note(by: Authority, user: User) -> Response:
     """Delete the note with the id `note`."""
     notes.delete(by, request.form.get("note", ""))
-    return redirect_with_notice("Note deleted.", f"/users/{user.id}")
+    return redirect_with_notice(say("Note deleted."), f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/sign-in-link")
@@ -141,4 +146,4 @@ def create_sign_in_link(by: Authority, user: User) -> tuple:
 @with_proof
 def delete_player(by: Authority, user: User) -> Response:
     accounts.delete_user(by, user.id)
-    return redirect_with_notice("Player deleted.", "/admin/players")
+    return redirect_with_notice(say("Player deleted."), "/admin/players")

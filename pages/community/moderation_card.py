@@ -15,9 +15,17 @@ from identity.acts.rights import (
 from identity.http.context import get_storage
 from model.kinds import REPORTS
 from model.records import MODERATOR, Suspension, User
+from model.words import Words, say
 
 SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
 KEEP_END = "Keep the end"  # in place of one of SUSPENSION_DAYS
+LENGTHS = {  # as pages call them
+    "1 day": say("1 day"),
+    "1 week": say("1 week"),
+    "1 month": say("1 month"),
+    "No end": say("No end"),
+    KEEP_END: say("Keep the end"),
+}
 REPORTS_COUNTED = 20  # about one player
 
 
@@ -46,8 +54,8 @@ def moderation_card(player: User | None, user: User, problems: dict[str, str]) -
     }
 
 
-def lengths_offered(suspension: Suspension | None) -> list[str]:
-    """Return the lengths to choose from; the first one is proposed.
+def lengths_offered(suspension: Suspension | None) -> dict[str, Words]:
+    """Return the lengths to choose from, each with its words; the first one is proposed.
 
     `suspension` is the one that lasts now, None for a player who is not suspended.
     """
@@ -57,16 +65,16 @@ def lengths_offered(suspension: Suspension | None) -> list[str]:
         first = "No end"
     else:
         first = KEEP_END
-    return [first, *(each for each in SUSPENSION_DAYS if each != first)]
+    return {each: LENGTHS[each] for each in (first, *SUSPENSION_DAYS)}
 
 
 def describe_suspension(suspension: Suspension) -> dict[str, str | int | None]:
     """Return who suspended a player, why and from when until when, as moderators read it."""
     return {
-        "by": name_actor(get_storage(), suspension.by).title,
+        "by": name_actor(get_storage(), suspension.by).words,
         "since": suspension.since,
         "until": suspension.until,
-        "reason": suspension.reason or "None given",
+        "reason": suspension.reason or say("None given"),
     }
 
 

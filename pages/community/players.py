@@ -13,11 +13,12 @@ from identity.acts.presence import game_shown, games_made, games_played, is_play
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage, site_name
 from identity.http.limits import ATTEMPTS_WINDOW, count_guest
-from identity.site.formatting import DATE, format_ago, format_duration, format_time
+from identity.site.formatting import format_ago, format_date, format_duration
 from model.errors import StorageFailed
 from model.names import can_be_in_key, can_be_key, unique_key
 from model.records import User
 from model.rules import HOST, USER_ID
+from model.words import Words, say
 from pages.community.moderation_card import moderation_card
 from pages.kit.files import picture_address
 from pages.kit.forms import pop_notice
@@ -29,7 +30,7 @@ GUEST_PAGES = 300  # for an address in ATTEMPTS_WINDOW
 SEARCHES = 600  # of a member in ATTEMPTS_WINDOW: one that finds nobody reads all names
 FLAIRS_SHOWN = 40  # the others after a press
 RECENT_GAMES = 6  # that a player played recently
-ROLES = ("", "Moderator", "Administrator")  # by mod level
+ROLES = ("", say("Moderator"), say("Administrator"))  # by mod level
 PREVIEWED = 200  # characters of a bio or a description
 GAMES_MADE = 24  # on a profile
 ADDRESS = re.compile(r"\bhttps?://[^\s<>\"]+", re.IGNORECASE)  # and what stands after it
@@ -51,8 +52,8 @@ def show_players() -> str:
     viewer, search = require_viewer(), request.args.get("q", "").strip()
     count_page(viewer, search)
     part = unique_key(search)
-    summary = f"Who plays on {site_name()}."
-    preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
+    summary = say("Who plays on %(site)s.", site=site_name())
+    preview = Preview(say("Players"), summary, address="/players", noindex=not lists_profiles())
     page = {"people": [], "previous": None, "next": None}
     if can_be_in_key(part):  # no look-up for what no name contains
         page = players_shown(viewer, part)
@@ -145,7 +146,7 @@ def describe_player(user: User, viewer: User | None) -> dict:
         "role": ROLES[user.mod_level],
         "playing": is_playing(user),
         "game": game_shown(get_storage(), user, viewer),
-        "last_played": format_last_played(user),
+        "last_played": say_last_played(user),
     }
 
 
@@ -156,7 +157,7 @@ def find_profile(name: str) -> Response:
     key = unique_key(name)
     user = get_storage().users.find_by("name", key) if can_be_key("name", key) else None
     if user is None:
-        abort(404, "No player has this name.")
+        abort(404, say("No player has this name."))
     return redirect(f"/users/{user.id}", 303)
 
 
@@ -179,7 +180,7 @@ def read_shown_user(user_id: str) -> User:
 def profile_page(user: User, problems: dict[str, str], link: str | None = None) -> str:
     """Return a player's public page; `problems` are by field, `link` is a new sign-in link."""
     player = signed_in_player()
-    description = summarize(user.bio) or f"A player of {site_name()}."
+    description = summarize(user.bio) or say("A player of %(site)s.", site=site_name())
     picture = picture_address(user, "large")
     noindex = user.unlisted or not lists_profiles()
     preview = Preview(user.name, description, picture, f"/users/{user.id}", noindex=noindex)
@@ -190,7 +191,7 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
     unseen = user.last_game if shown["playing"] and shown["game"] is None else None
     played = games_played(get_storage(), user, RECENT_GAMES + 1)
     games = [
-        (game, "now" if game == shown["game"] else format_ago(time))
+        (game, say("now") if game == shown["game"] else format_ago(time))
         for game, time in played
         if game.id != unseen
     ]
@@ -200,7 +201,8 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
         preview,
         **shown,
         play_time=format_play_time(user),
-        since=format_time(user.created, DATE),
+        when_played=format_last_played(user),
+        since=format_date(user.created),
         bio=link_addresses(user.bio),
         flairs=flairs[:FLAIRS_SHOWN],
         more_flairs=flairs[FLAIRS_SHOWN:],
@@ -231,15 +233,23 @@ def link_addresses(text: str) -> Markup:
     return Markup().join([*parts, text[end:]])
 
 
-def format_play_time(user: User) -> str:
+def format_play_time(user: User) -> Words:
     """Return how long a player has played: "3 hours", or "not yet"."""
     if user.play_ms or user.has_played:
         return format_duration(user.play_ms // 1000)
-    return "not yet"
+    return say("not yet")
 
 
-def format_last_played(user: User) -> str:
+def format_last_played(user: User) -> Words:
     """Return how long ago a player played: "2 days ago", "not yet", or "unknown"."""
     if not user.has_played:
-        return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
+        # An imported account can lack the time.
+        return say("unknown") if user.play_ms else say("not yet")
     return format_ago(user.last_heartbeat)
+
+
+def say_last_played(user: User) -> Words:
+    """Return what `format_last_played` does as a sentence: "Last played 2 days ago"."""
+    if not user.has_played:
+        return say("Played before") if user.play_ms else say("Not played yet")
+    return say("Last played %(ago)s", ago=format_ago(user.last_heartbeat))

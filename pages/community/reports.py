@@ -7,11 +7,12 @@ from identity.access.sessions import redirect_to_sign_in, signed_in_player
 from identity.acts import reports as report_acts
 from identity.acts.reports import REPORTS_A_DAY, check_subject, find_report
 from identity.http.context import get_storage
-from identity.site.formatting import HOUR, pluralize
+from identity.site.formatting import HOUR
 from model.errors import TooManyAttempts
 from model.kinds import about
 from model.records import Client, User
 from model.texts import drop_hidden
+from model.words import say, say_number
 from pages.community.games import find_game
 from pages.community.players import read_shown_user
 from pages.kit.actors import authority_of
@@ -60,8 +61,12 @@ def send_report(player: User, subject: User | Client) -> Response:
     try:
         report_acts.report(authority_of(player), subject, request.form.get("reason", ""), text)
     except TooManyAttempts as error:
-        wait = pluralize(-(-error.retry_after // HOUR), "hour")
-        problem = f"You can send {REPORTS_A_DAY} reports a day. Try again in {wait}."
+        problem = say_number(
+            "You can send %(most)s reports a day. Try again in %(number)s hour.",
+            "You can send %(most)s reports a day. Try again in %(number)s hours.",
+            -(-error.retry_after // HOUR),
+            most=REPORTS_A_DAY,
+        )
         raise FormRefused({"form": problem}, 429, error.retry_after) from error
-    notice = "Report sent. A moderator will read it."
+    notice = say("Report sent. A moderator will read it.")
     return redirect_with_notice(notice, address_of(about(subject)))

@@ -7,6 +7,7 @@ from identity.acts import announcement as announcement_acts
 from identity.acts.chat import find_webhook
 from identity.http.context import get_storage, site_look
 from model.records import User, now_ms
+from model.words import say, say_number
 from pages.admin.desk import render_desk
 from pages.community.players import link_addresses
 from pages.kit.actors import authority_of, require_administrator
@@ -14,7 +15,9 @@ from pages.kit.forms import FormRefused, form_view, redirect_with_notice, seen_t
 from pages.kit.proof import with_proof
 
 PATH = "/admin/announcement"
-LENGTHS = {"1": "1 day", "3": "3 days", "7": "7 days", "30": "30 days"}  # by days
+LENGTHS = {  # by days
+    str(days): say_number("%(number)s day", "%(number)s days", days) for days in (1, 3, 7, 30)
+}
 
 announcement = Blueprint("announcement", __name__)
 
@@ -53,13 +56,13 @@ def announce(player: User) -> Response:
     text = request.form.get("text", "").replace("\r\n", "\n").strip()
     days = request.form.get("days", "")
     if days not in LENGTHS:
-        raise FormRefused({"days": "Choose how long."})
+        raise FormRefused({"days": say("Choose how long.")})
     announcement_acts.announce(authority_of(player), seen_time(), text, int(days))
-    return redirect_with_notice("Announced. All players see it on the home page.", PATH)
+    return redirect_with_notice(say("Announced. All players see it on the home page."), PATH)
 
 
 @announcement.post(f"{PATH}/end")
 @announcement_form
 def end_announcement(player: User) -> Response:
     announcement_acts.end(authority_of(player), seen_time())
-    return redirect_with_notice("Announcement ended.", PATH)
+    return redirect_with_notice(say("Announcement ended."), PATH)

@@ -13,6 +13,7 @@ from model.errors import DamagedRecord, NotFound
 from model.kind import hour_of
 from model.records import Client
 from model.rules import CLIENT_ID
+from model.words import say
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_administrator
 from pages.kit.paging import addresses_beside
@@ -34,7 +35,8 @@ def show_apps() -> str:
     found, problems = PLACE.fullmatch(args.get("after", "")), {}
     owner_id = find_player_id(get_storage(), owner) if owner else None
     if owner and owner_id is None:
-        problems, apps, more = {"owner": "No player has this name. Type another one."}, [], None
+        problem = say("No player has this name. Type another one.")
+        problems, apps, more = {"owner": problem}, [], None
     elif owner or whose == "administrators":
         owned = get_storage().clients.of_owner(owner_id, at_most=OWNED)
         apps, more = sorted(owned, key=lambda app: app.used, reverse=True), None

@@ -12,6 +12,7 @@ from identity.messages.outbox import CHAT, announce
 from identity.messages.webhook import EVENTS, FORMATS
 from model.kinds import OUTBOX, queue_of
 from model.records import User
+from model.words import say
 from pages.admin.desk import render_desk
 from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import form_view, redirect_with_notice, seen_time
@@ -62,7 +63,7 @@ def save_chat(player: User) -> Response | tuple:
     form, private = request.form, current_app.config["WEBHOOK_PRIVATE"] == "on"
     typed = form.get("url", "").strip(), form.get("format", ""), form.getlist("events")
     key = chat_acts.save(authority_of(player), seen_time(), *typed, private)
-    return show_key(player, key) if key else redirect_with_notice("Saved.", "/admin/chat")
+    return show_key(player, key) if key else redirect_with_notice(say("Saved."), "/admin/chat")
 
 
 def show_key(player: User, key: str) -> tuple:
@@ -82,15 +83,15 @@ def replace_key(player: User) -> tuple:
 @with_proof
 def remove_chat(player: User) -> Response:
     chat_acts.remove(authority_of(player), seen_time())
-    return redirect_with_notice("The chat is told nothing more.", "/admin/chat")
+    return redirect_with_notice(say("The chat is told nothing more."), "/admin/chat")
 
 
 @chat.post("/admin/chat/test")
 @chat_form
 def send_test(player: User) -> Response:
     """Post a test message, which is sent whatever events the administrators chose."""
-    announce(get_storage(), "test", f"This is a test of {site_name()}.", "/")
-    notice = "A test is on its way. If it does not arrive, look here in a minute."
+    announce(get_storage(), "test", say("This is a test of %(site)s.", site=site_name()), "/")
+    notice = say("A test is on its way. If it does not arrive, look here in a minute.")
     return redirect_with_notice(notice, "/admin/chat")
 
 
@@ -100,6 +101,6 @@ def handle_given_up(player: User) -> Response:
     """Send again the messages that were given up, or delete these messages with `discard`."""
     if "discard" in request.form:
         chat_acts.discard(authority_of(player))
-        return redirect_with_notice("Messages deleted.", "/admin/chat")
+        return redirect_with_notice(say("Messages deleted."), "/admin/chat")
     chat_acts.send_again(authority_of(player))
-    return redirect_with_notice("They are sent again.", "/admin/chat")
+    return redirect_with_notice(say("They are sent again."), "/admin/chat")

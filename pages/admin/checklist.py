@@ -9,6 +9,7 @@ from identity.site.look import read_site_name
 from identity.site.settings import SETTINGS, host_of
 from identity.site.states import find_state
 from identity.site.statistics import Numbers
+from model.words import say
 from storage import Storage
 
 
@@ -29,11 +30,11 @@ def first_steps(store: Storage, config: Mapping[str, str], numbers: Numbers) -> 
     has_game = bool(numbers.games or store.clients.ids(at_most=1))
     has_guests = numbers.players > 1 or bool(store.invites.ids(at_most=1))
     steps = [
-        Step("Name your site", "/admin/look", has_name),
-        Step("Let friends reach it", "/admin/docs/administrator", has_address),
-        Step("Set up email", "/admin/docs/mail", bool(config["SMTP_URL"])),
-        Step("Back up every night", "/admin/docs/backups", numbers.backup.time > 0),
-        Step("Register your first game", "/developer", has_game),
-        Step("Invite your first player", "/admin/invitations", has_guests),
+        Step(say("Name your site"), "/admin/look", has_name),
+        Step(say("Let friends reach it"), "/admin/docs/administrator", has_address),
+        Step(say("Set up email"), "/admin/docs/mail", bool(config["SMTP_URL"])),
+        Step(say("Back up every night"), "/admin/docs/backups", numbers.backup.time > 0),
+        Step(say("Register your first game"), "/developer", has_game),
+        Step(say("Invite your first player"), "/admin/invitations", has_guests),
     ]
     return [] if all(each.done for each in steps) else steps

@@ -2,17 +2,18 @@
 
 from identity.acts.rights import may_administer
 from model.records import User
+from model.words import say
 from pages.kit.forms import pop_notice
 from pages.kit.rendering import render_page
 
 TABS = {
-    "/admin": "Overview",
-    "/admin/invitations": "Invitations",
-    "/admin/players": "Players",
-    "/admin/apps": "Apps",
-    "/admin/log": "Log",
-    "/admin/look": "Appearance",
-    "/admin/chat": "Chat",
+    "/admin": say("Overview"),
+    "/admin/invitations": say("Invitations"),
+    "/admin/players": say("Players"),
+    "/admin/apps": say("Apps"),
+    "/admin/log": say("Log"),
+    "/admin/look": say("Appearance"),
+    "/admin/chat": say("Chat"),
 }
 FOR_MODERATORS = ("/admin", "/admin/players")
 

@@ -3,14 +3,17 @@
 import re
 
 from flask import Blueprint, request
+from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 from identity.acts import invitations as invitation_acts
 from identity.http.context import base_url, get_storage
 from identity.site.advice import explain_loopback
+from identity.site.formatting import join_words
 from model.kinds import INVITES
 from model.records import User, now_ms
 from model.site_records import Invite
+from model.words import say, say_number
 from pages.admin.desk import render_desk
 from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice
@@ -20,7 +23,11 @@ from storage.repositories import unchanged
 
 INVITES_SHOWN = 50  # on one page
 NAMES_SHOWN = 3  # of those who used one
-LENGTHS = {"1": "1 day", "7": "7 days", "30": "30 days", "365": "1 year"}  # by days
+LENGTHS = {  # by days
+    str(days): say_number("%(number)s day", "%(number)s days", days) for days in (1, 7, 30)
+}
+LENGTHS["365"] = say("1 year")
+LINK = Markup('<a href="/users/{}"><bdi>{}</bdi></a>')
 
 invitations = Blueprint("invitations", __name__)
 
@@ -70,11 +77,22 @@ def describe(invites: list[Invite]) -> list[dict]:
             "used": len(used_by),
             "is_open": now < each.ends and len(used_by) < each.uses,
             "is_over": each.ends <= now,
-            "users": [known.get(user_id) for user_id in used_by[:NAMES_SHOWN]],
-            "others": len(used_by[NAMES_SHOWN:]),
+            "used_by": join_words(name_some(used_by, known)),
         }
         for each, used_by in accounts
     ]
+
+
+def name_some(ids: list[int], known: dict[int, User]) -> list[str]:
+    """Return the names of the first of these players, and how many others there are."""
+    names = [
+        LINK.format(each, known[each].name)
+        if each in known
+        else say("Player %(id)s (left)", id=str(each))
+        for each in ids[:NAMES_SHOWN]
+    ]
+    others = len(ids) - len(names)
+    return [*names, say_number("%(number)s more", "%(number)s more", others)] if others else names
 
 
 @invitations.post("/admin/invitations")
@@ -86,7 +104,7 @@ def create_invitation(player: User) -> tuple:
     With `names_inviter` its page says who invites.
     """
     form = request.form
-    numbers = {"uses": "Write how many people as a number.", "days": "Choose how long."}
+    numbers = {"uses": say("Write how many people as a number."), "days": say("Choose how long.")}
     for field, problem in numbers.items():
         if not re.fullmatch("[0-9]{1,6}", form.get(field, "")):
             raise FormRefused({field: problem})
@@ -113,4 +131,4 @@ def revoke_invitation(player: User) -> Response | tuple:
         ask_proof(player)
         return show_link(player, invitation_acts.renew(by, invite_id))
     invitation_acts.revoke(by, invite_id)
-    return redirect_with_notice("Invitation revoked.", "/admin/invitations")
+    return redirect_with_notice(say("Invitation revoked."), "/admin/invitations")

@@ -9,15 +9,16 @@ from typing import NamedTuple
 from flask import Blueprint, request
 from markupsafe import Markup
 
-from identity.acts.audit_words import GROUPS, SENTENCES
-from identity.acts.naming import ADMINISTRATORS, find_player_id
+from identity.acts.audit_words import GROUPS, say_line
+from identity.acts.naming import find_player_id
 from identity.http.context import get_storage
-from identity.site.formatting import DATE, format_time, pluralize
+from identity.site.formatting import format_weekday
 from identity.site.pasted import unwrap
 from model.kind import DAY_MS
 from model.records import Client, User
 from model.rules import TIME_END
 from model.site_records import Invite
+from model.words import Words, plain, say
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_administrator
 from pages.kit.paging import addresses_beside
@@ -28,9 +29,8 @@ from storage.repositories import Records, unchanged
 LINES_SHOWN = 100  # on one page
 BYTES_READ = 900_000  # bytes for one page, of which many lines may be about others
 LINK = Markup('<a href="/{}/{}"><bdi>{}</bdi></a>')
-QUOTED = Markup("“<bdi>{}</bdi>”")
-REPORT = Markup('<a href="/admin/reports/{}">a report</a>')
-LEVELS = {"0": "player", "1": "moderator", "2": "administrator"}
+NAME = Markup("<bdi>{}</bdi>")
+REPORT = Markup('<a href="/admin/reports/{}">')
 
 DAY_OF = operator.itemgetter(0)  # of a line that is described
 
@@ -56,10 +56,10 @@ def show_log() -> str:
     name, act, day = unwrap(args.get("player", "")), args.get("act", ""), args.get("day", "")
     player = find_player_id(get_storage(), name) if name else None
     if name and player is None:
-        problems["player"] = "Nobody has this name. Type a name, or the number of a player."
+        problems["player"] = say("Nobody has this name. Type a name, or the number of a player.")
     until, before = end_of_day(day), None
     if day and until is None:
-        problems["day"] = "Write the day like 2026-11-24."
+        problems["day"] = say("Write the day like 2026-11-24.")
     if re.fullmatch("-?[0-9]{1,18}", args.get("before", "")):
         before = int(args["before"])
     elif until is not None:
@@ -72,7 +72,7 @@ def show_log() -> str:
         viewer,
         days=[(day, list(each)) for day, each in itertools.groupby(describe(found), DAY_OF)],
         **addresses_beside(older, "before"),
-        groups=list(GROUPS),
+        groups=[(plain(each), each) for each in GROUPS],
         typed={"player": name, "act": act, "day": day},
         problems=problems,
     )
@@ -106,13 +106,6 @@ def lines_before(before: int | None, wanted: Wanted) -> tuple[list[dict], int | 
 # -- sentences ----------------------------------------------------------------------------------
 
 
-class Words(dict):
-    """What stands in the places of a sentence; a line that was edited by hand may lack it."""
-
-    def __missing__(self, _: str) -> str:
-        return "?"
-
-
 class Known(NamedTuple):
     """The records that the lines of a page name, by id, as far as they are still there."""
 
@@ -136,17 +129,31 @@ class Known(NamedTuple):
         return cls(users, clients, invites)
 
 
-def describe(lines: list[dict]) -> list[tuple[str, Markup, Markup]]:
+def describe(lines: list[dict]) -> list[tuple[Words, Markup, Words]]:
     """Return the day, the time and the sentence of each line."""
     known, described = Known.of(lines), []
     for line in lines:
         time = line.get("time")
         time = time if type(time) is int and 0 <= time < TIME_END else 0
-        sentence = Markup(SENTENCES.get(str(line.get("act")), "{by}: {act}."))
-        shown = sentence.format_map(words_of(line, known))
-        day = f"{format_time(time, '%A')}, {format_time(time, DATE)}"
-        described.append((day, mark_time(time, " %H:%M"), shown))
+        sentence = say_line(line, **values_of(line, known))
+        described.append((format_weekday(time), mark_time(time, "%H:%M"), sentence))
     return described
+
+
+def values_of(line: dict, known: Known) -> dict[str, str]:
+    """Return what takes the places of the sentence for a line; one edited by hand may lack it."""
+    client = known.clients.get(str(line.get("client")))
+    invite = known.invites.get(str(line.get("invite")))
+    gone = say("%(id)s (gone)", id=NAME.format(text_of(line.get("client", "?"))))
+    return {
+        **{name: text_of(line.get(name, "?")) for name in ("act", "flair", "mod_level")},
+        "by": name_in_line(known.users, line.get("by")),
+        "user": name_in_line(known.users, line.get("user", "?")),
+        "client": LINK.format("developer", client.id, client.name) if client else gone,
+        "invite": NAME.format(invite.note) if invite and invite.note else say("no note"),
+        "start": REPORT.format(text_of(line.get("report"))),
+        "end": Markup("</a>"),
+    }
 
 
 def text_of(value: object) -> str:
@@ -154,28 +161,10 @@ def text_of(value: object) -> str:
     return str(value).encode(errors="replace").decode()
 
 
-def words_of(line: dict, known: Known) -> Words:
-    """Return what stands in the places of the sentence for a line."""
-    words = Words({name: text_of(value) for name, value in line.items()})
-    words["by"] = word_for_player(known.users, line.get("by"), at_start=True)
-    words["user"] = word_for_player(known.users, line["user"]) if "user" in line else ADMINISTRATORS
-    client = known.clients.get(str(line.get("client")))
-    invite = known.invites.get(str(line.get("invite")))
-    words["client"] = LINK.format("developer", client.id, client.name) if client else "that is gone"
-    words["invite"] = QUOTED.format(invite.note if invite and invite.note else "no note")
-    with_invite = Markup(" with the invitation {}").format(words["invite"])
-    words["with_invite"] = with_invite if "invite" in line else ""
-    words["mod_level"] = LEVELS.get(str(line.get("mod_level")), "?")
-    days = line.get("days")
-    words["for_days"] = f" for {pluralize(days, 'day')}" if type(days) is int else ""
-    words["report"] = REPORT.format(text_of(line.get("report")))
-    return words
-
-
-def word_for_player(users: dict[int, User], player: object, at_start: bool = False) -> Markup | str:
-    """Return the words for an id in a line, whose player may have left, or for "command"."""
+def name_in_line(users: dict[int, User], player: object) -> Markup | Words:
+    """Return the name for an id in a line, whose player may have left, or for "command"."""
     if player == "command":
-        return "The command" if at_start else "the command"
+        return say("The command")
     if user := users.get(player) if type(player) is int else None:
         return LINK.format("users", user.id, user.name)
-    return f"{'Player' if at_start else 'player'} {text_of(player)} (who left)"
+    return say("Player %(id)s (left)", id=text_of(player))

@@ -10,10 +10,12 @@ from werkzeug.wrappers import Response
 from identity.acts import look as look_acts
 from identity.acts.look import parse_accent
 from identity.http.context import get_storage, site_look, site_name
+from identity.http.languages import shown
 from identity.site.look import colours_of, contrast_on, logo_png
 from model.errors import InvalidField
 from model.kinds import LOGOS
 from model.records import User
+from model.words import say
 from pages.admin.desk import render_desk
 from pages.kit.actors import authority_of, require_administrator
 from pages.kit.files import LASTING, send_image
@@ -75,8 +77,10 @@ def save_look(player: User) -> Response | str:
     ask_proof(player)
     if texts["name"] == current_app.config["SITE_NAME"]:
         texts["name"] = ""  # the setting can still change it
+    if texts["welcome"] == shown(current_app.config["WELCOME"]):
+        texts["welcome"] = None  # not in this language alone
     look_acts.change(authority_of(player), seen_time(), **texts, accent=accent)
-    return redirect_with_notice("Appearance saved.", "/admin/look")
+    return redirect_with_notice(say("Appearance saved."), "/admin/look")
 
 
 @look.post("/admin/look/logo")
@@ -86,7 +90,7 @@ def save_logo(player: User) -> Response:
     images = read_images(player, "logo")  # first: it sets how long the form may be
     ask_proof(player)
     look_acts.save_logo(authority_of(player), seen_time(), images["logo"])
-    return redirect_with_notice("Logo saved.", "/admin/look")
+    return redirect_with_notice(say("Logo saved."), "/admin/look")
 
 
 @look.post("/admin/look/logo/remove")
@@ -95,7 +99,7 @@ def save_logo(player: User) -> Response:
 def remove_logo(player: User) -> Response:
     """Remove the logo: the built-in picture of a door takes its place again."""
     look_acts.remove_logo(authority_of(player), seen_time())
-    return redirect_with_notice("Logo removed.", "/admin/look")
+    return redirect_with_notice(say("Logo removed."), "/admin/look")
 
 
 @look.get("/look.css")

@@ -10,27 +10,30 @@ from identity.site.advice import Advice, check_installation, check_states
 from identity.site.formatting import format_age
 from identity.site.statistics import Numbers
 from model.kinds import OUTBOX, given_up_of, waiting_queues
+from model.words import Words, say
+from pages.kit.rendering import IN_ENGLISH
 
 OTHERS_SHOWN = 20  # games, suspensions, emails
 READ_AT_MOST = 200  # of each: some have ended, and ids of games have no order
 
 
 def describe_numbers(numbers: Numbers) -> dict:
-    """Return the numbers that are shown, by their words, and the warnings and failures."""
-    shown = {
-        "players": f"{numbers.players:,}",
-        "played in the last day": f"{numbers.active_day:,}",
-        "played in the last week": f"{numbers.active_week:,}",
-        "new this week": f"{numbers.new_week:,}",
-        "games listed": f"{numbers.games:,}",
-    }
+    """Return the numbers that are shown, with their words, and the warnings and failures."""
+    shown = [
+        (say("players"), numbers.players),
+        (say("played in the last day"), numbers.active_day),
+        (say("played in the last week"), numbers.active_week),
+        (say("new this week"), numbers.new_week),
+        (say("games listed"), numbers.games),
+    ]
     if numbers.free_space is not None:
-        shown["free space"] = f"{numbers.free_space / 10**9:.1f} GB"
+        size = say("%(size)s GB", size=numbers.free_space / 10**9)
+        shown += [(say("free space"), size)]
     letters = describe_letters() if mail_is_on() else None
     if letters:
-        shown["emails waiting"] = f"{letters['waiting']:,}"
+        shown += [(say("emails waiting"), letters["waiting"])]
     if numbers.backup.time:
-        shown["last backup"] = format_age(numbers.backup.time)
+        shown += [(say("last backup"), format_age(numbers.backup.time))]
     return {
         "shown": shown,
         "backup_warning": warning_of_backup(numbers),
@@ -53,13 +56,16 @@ def describe_letters() -> dict:
     }
 
 
-def warning_of_backup(numbers: Numbers) -> str | None:
+def warning_of_backup(numbers: Numbers) -> Words | None:
     """Return what is wrong with the backups, None if the last one is new and did not fail."""
     if numbers.backup.problem:
-        return f"the last backup failed. {numbers.backup.problem}"
+        problem = IN_ENGLISH.format(numbers.backup.problem)
+        return say("Warning: the last backup failed. %(problem)s", problem=problem)
     if not numbers.backup.time:
-        return "there is no backup yet."
-    return "the last backup is more than two days old." if numbers.backup_is_old else None
+        return say("Warning: there is no backup yet.")
+    if numbers.backup_is_old:
+        return say("Warning: the last backup is more than two days old.")
+    return None
 
 
 def advice_of_site() -> list[Advice]:

@@ -18,18 +18,19 @@ from identity.site.statistics import read_numbers
 from model.kind import DAY_MS, day_of
 from model.kinds import REPORTS
 from model.records import Client, User, now_ms
+from model.words import Words, say
 from pages.admin.checklist import first_steps
 from pages.admin.desk import render_desk
 from pages.admin.numbers import OTHERS_SHOWN, READ_AT_MOST, describe_numbers
 from pages.kit.actors import authority_of, require_administrator, require_moderator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice, refuse_problems
 from pages.kit.paging import page_beside, place_in
+from pages.kit.rendering import IN_ENGLISH
 
 REPORTS_SHOWN = 50  # on one page
 TESTS_AN_HOUR = 5  # test letters of an administrator
 TEST_TIMEOUT = 8  # seconds: nginx waits 20 for the page, and a host may have two addresses
-NOT_SENT = Markup('The letter was not sent. {} <a href="/admin/docs/mail">What to check</a>')
-NO_EMAIL = "Your account has no email. Add one on your account page, then come back."
+NO_EMAIL = say("Your account has no email. Add one on your account page, then come back.")
 
 overview = Blueprint("overview", __name__)
 
@@ -73,7 +74,7 @@ desk_form = form_view(lambda: (require_administrator(),), overview_page, stamped
 @desk_form
 def hide_checklist(player: User) -> Response:
     checklist_acts.hide(authority_of(player))
-    return redirect_with_notice("First steps hidden.", "/admin")
+    return redirect_with_notice(say("First steps hidden."), "/admin")
 
 
 @overview.post("/admin/mail/test")
@@ -81,7 +82,7 @@ def hide_checklist(player: User) -> Response:
 def send_test_letter(player: User) -> Response:
     """Send a letter to the administrator's own address, and say what the mail server responded."""
     if not mail_is_on():
-        return redirect_with_notice("Nothing was sent: email is not set up.", "/admin")
+        return redirect_with_notice(say("Nothing was sent: email is not set up."), "/admin")
     from identity.messages.mail import send_test  # not without mail
 
     refuse_problems(form=None if player.email else NO_EMAIL)
@@ -91,9 +92,22 @@ def send_test_letter(player: User) -> Response:
             attempts.count("test letters", str(player.id), TESTS_AN_HOUR, HALF_AN_HOUR)
             send_test(get_storage(), current_app.config, player.email, timeout=TEST_TIMEOUT)
     except NotSent as error:
-        raise FormRefused({"form": NOT_SENT.format(error)}) from error
-    notice = f"The mail server accepted an email to {player.email}. Look in the spam folder, too."
+        raise FormRefused({"form": say_not_sent(error)}) from error
+    notice = say(
+        "The mail server accepted an email to %(email)s. Look in the spam folder, too.",
+        email=player.email,
+    )
     return redirect_with_notice(notice, "/admin")
+
+
+def say_not_sent(error: NotSent) -> Words:
+    """Return what the mail server responded, in English, and a link to what can be done."""
+    return say(
+        "The email was not sent. %(problem)s %(start)sWhat to check%(end)s",
+        problem=IN_ENGLISH.format(error),
+        start=Markup('<a href="/admin/docs/mail">'),
+        end=Markup("</a>"),
+    )
 
 
 def waiting_games() -> list[Client]:
@@ -102,8 +116,8 @@ def waiting_games() -> list[Client]:
     return sorted(found, key=lambda client: client.created)[: OTHERS_SHOWN + 1]
 
 
-def ending_suspensions() -> list[tuple[User, str]]:
-    """Return the players whose suspensions end this week, the soonest first, and in how long.
+def ending_suspensions() -> list[tuple[User, int]]:
+    """Return the players whose suspensions end this week, the soonest first, and in how many days.
 
     Half of a suspension has to be over: a new one is no work that waits.
     """
@@ -113,10 +127,4 @@ def ending_suspensions() -> list[tuple[User, str]]:
     ending = [
         u for u in found if u.suspended and now - u.suspension.since > u.suspension.until - now
     ]
-    return [(u, format_wait(u.suspension.until - now)) for u in ending[:OTHERS_SHOWN]]
-
-
-def format_wait(milliseconds: int) -> str:
-    """Return when something ends: "within a day", "tomorrow", "in 3 days"."""
-    days = milliseconds // DAY_MS
-    return ("within a day", "tomorrow")[days] if days < 2 else f"in {days} days"
+    return [(u, (u.suspension.until - now) // DAY_MS) for u in ending[:OTHERS_SHOWN]]

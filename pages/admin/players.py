@@ -7,11 +7,12 @@ from flask import Blueprint, request
 from identity.acts.naming import name_actor
 from identity.acts.reports import shown_to
 from identity.http.context import get_storage
-from identity.site.formatting import DATE, format_time
+from identity.site.formatting import format_date
 from model.kind import DAY_MS, day_of, hour_of
 from model.kinds import NO_END, REPORTS, USERS
 from model.names import can_be_in_key, unique_key
 from model.records import User, now_ms
+from model.words import say, say_in
 from pages.admin.desk import render_desk
 from pages.community.moderation_card import name_inviter
 from pages.community.players import ROLES, format_last_played
@@ -23,15 +24,17 @@ PLAYERS_READ = 400  # at most for one page, of whom some have other names
 SORTED = 200  # players whose names contain a text, if they are sorted by the day of joining
 REPORTS_LISTED = 5  # about one player
 LISTS = {
-    "name": "By name",
-    "newest": "Newest first",
-    "played": "Played in the last day",
-    "suspended": "Suspended",
-    "ending": "Suspension ends this week",
+    "name": say("By name"),
+    "newest": say("Newest first"),
+    "played": say("Played in the last day"),
+    "suspended": say_in("players", "Suspended"),
+    "ending": say("Suspension ends this week"),
 }
 # By list.
 INDEXES = {"newest": "joined", "played": "played", "suspended": "suspended", "ending": "suspended"}
-TOO_MANY = f"More than {SORTED} names have this. Type more of it, or list them by name."
+TOO_MANY = say(
+    "More than %(number)s names have this. Type more of it, or list them by name.", number=SORTED
+)
 PLACE = re.compile(r"([0-9]{6,7})-([1-9][0-9]{0,14})")  # a key of an index and an id
 
 admin_players = Blueprint("admin_players", __name__)
@@ -152,4 +155,4 @@ def format_end(user: User) -> str:
     if not user.suspended:
         return ""
     until = user.suspension.until
-    return "No end" if until is None else format_time(until, DATE)
+    return say("No end") if until is None else format_date(until)

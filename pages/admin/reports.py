@@ -10,6 +10,7 @@ from identity.acts.rights import may_moderate
 from identity.http.context import get_storage
 from model.kinds import REPORTS
 from model.records import Client, User
+from model.words import say
 from pages.admin.desk import render_desk
 from pages.community.moderation import read_suspension
 from pages.community.moderation_card import lengths_offered
@@ -55,8 +56,8 @@ def answer_report(player: User, report_id: str) -> Response:
     by, text = authority_of(player), request.form.get("answer", "").strip()
     if "length" not in request.form:
         report_acts.answer(by, report_id, text)
-        return redirect_with_notice("Report closed.", "/admin")
+        return redirect_with_notice(say("Report closed."), "/admin")
     report = get_storage().records(REPORTS).read(report_id)
     user = read_shown_user(report.about.removeprefix("user:"))
     report_acts.suspend_and_close(by, report_id, text, **read_suspension(user))
-    return redirect_with_notice("Player suspended, report closed.", "/admin")
+    return redirect_with_notice(say("Player suspended, report closed."), "/admin")

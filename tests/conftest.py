@@ -468,6 +468,15 @@ def adas_link(store, ada) -> str:
 
 
 @pytest.fixture
+def pseudo(tmp_path) -> Iterator[str]:
+    """The code of a language that has every marked sentence in letters outside of ASCII."""
+    from pseudo import PSEUDO, accented, pseudo_language  # Babel, which few tests need
+
+    with pseudo_language(tmp_path, PSEUDO, accented):
+        yield PSEUDO
+
+
+@pytest.fixture
 def mail_server() -> Iterator:
     """A mail server on this machine."""
     from mail_server import MailServer  # aiosmtpd, which few tests need

@@ -1,8 +1,11 @@
 """Forms that are refused: the problem and its field, what was typed, and that nothing is stored."""
 
+import re
+
 import pytest
 from conftest import PASSWORD
 from forms import ANOTHER, REFUSED_UPLOADS, edit, parse, problems_of, sent_by, upload
+from pseudo import WORD
 
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
@@ -122,6 +125,9 @@ UPLOADS = {
     "/developer/{app}/cover": "cover",
     "/admin/look/logo": "logo",
 }
+QUOTED = re.compile(
+    r"“[^”]*”|U\+\w+|\([A-Za-z -]*\)"
+)  # what was typed: characters, and their names
 TEXTS = "textarea, input:not([type=radio], [type=checkbox], [type=hidden])"
 
 
@@ -164,7 +170,9 @@ def records(faults) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("path", dict.fromkeys(row[0] for row in REFUSED))
-def test_refused_form_shows_the_problem_and_keeps_the_input(sender, ids, faults, subtests, path):
+def test_refused_form_shows_the_problem_and_keeps_the_input(
+    sender, ids, faults, subtests, path, pseudo
+):
     """But for passwords, and a choice that is not offered."""
     address, before = path.format(**ids).partition("?")[0], records(faults)
     good = {name: ids.get(name, value) for name, value in FORMS.get(path, {}).items()}
@@ -185,6 +193,10 @@ def test_refused_form_shows_the_problem_and_keeps_the_input(sender, ids, faults,
                 for each in typed.keys() - secret - ({name} - texts):
                     assert not typed[each] or shown[each] in (typed[each], [typed[each]])
                 assert records(faults) == before
+        if not path.startswith("/developer"):  # whose pages are in English
+            page = sender.post(address, data=typed, headers={"Accept-Language": pseudo})
+            [problem] = parse(page).select(".problem")
+            assert {*WORD.findall(QUOTED.sub("", problem.text))} <= {"Arabic"}, problem.text
 
 
 @pytest.mark.live

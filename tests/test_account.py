@@ -18,10 +18,13 @@ from forms import (
     parse,
     problems_of,
     save,
+    sign_up,
     signed_in,
+    text_of,
 )
 from PIL import Image
 
+from identity.site.languages import language_of
 from model.encoding import record_as_dict
 from model.errors import StorageFailed
 from model.records import (
@@ -37,6 +40,7 @@ from model.records import (
     User,
     now_ms,
 )
+from model.words import say
 from pages.account.export import EXPORTED, export_account
 from pages.account.profile import CHANGED_SINCE
 
@@ -91,6 +95,66 @@ def test_profile_of_an_old_tab_does_not_overwrite_a_newer_one(store, adas_browse
             assert save(adas_browser, bio=f"old {elsewhere}", seen=again).status_code == 303
             # A second press of the same button, with the page that the first one had.
             assert save(adas_browser, bio=f"old {elsewhere}", seen=seen).status_code == 303
+
+
+def test_language_is_chosen_for_the_next_page(store, adas_browser, ada, subtests):
+    for chosen, shown in (("de", "de"), ("pt-BR", "pt-BR"), ("", "en")):
+        with subtests.test(chosen):
+            assert save(adas_browser, language=chosen).location == "/account"
+            assert store.users.read(ada.id).language == chosen
+            page = parse(adas_browser.get("/account"))
+            assert page.html["lang"] == shown
+            saved = language_of(shown).text(say("Profile saved."))
+            assert page.find(role="status").text == saved
+            options = page.find(id="language").select("option")
+            assert [(each["value"], each.get("lang")) for each in options[:2]] == [
+                ("", None),
+                ("en", "en"),
+            ]
+            assert [each["value"] for each in options if each.has_attr("selected")] == (
+                [chosen] if chosen else []
+            )
+            assert export(adas_browser)["language"] == chosen
+
+
+def test_unknown_language_changes_nothing_and_a_missing_one_stays(store, adas_browser, ada):
+    edit(store.users, ada.id, language="en")
+    before = store.users.read(ada.id)
+    for unknown in ("tlh", "EN", "../en"):
+        page = save(adas_browser, language=unknown, name="Ada L", playing=["no"])
+        assert page.status_code == 400 and problems_of(page).keys() == {"language"}
+        assert store.users.read(ada.id) == before
+    assert save(adas_browser, bio="Hello").status_code == 303
+    assert store.users.read(ada.id).language == "en"
+
+
+def test_new_language_is_told_once_in_the_language_before(store, adas_browser, ada, monkeypatch):
+    """Otherwise a thief of the session could make the letters unreadable."""
+    told = []
+
+    def notify(user: User, kind: str, language: str) -> None:
+        told.append((user.language, kind, language))
+
+    monkeypatch.setattr("pages.kit.forms.notify", notify)
+    for chosen in ("de", "de", "ja", ""):
+        save(adas_browser, language=chosen)
+    save(adas_browser, bio="Hello")
+    assert told == [("", "language", "de"), ("de", "language", "ja"), ("ja", "language", "")]
+
+
+def test_sign_up_stores_the_language_of_its_page(store, ada, browser):
+    browser.environ_base["HTTP_ACCEPT_LANGUAGE"] = "tlh, de;q=0.9"
+    assert sign_up(browser).status_code == 303
+    assert [store.users.find_by_login("Grace").language, ada.language] == ["de", ""]
+
+
+def test_language_of_another_tab_is_not_changed_back(store, adas_browser, ada):
+    seen = forms.hidden_field(adas_browser.get("/account"), "seen")
+    edit(store.users, ada.id, language="en")
+    page = save(adas_browser, language="", seen=seen)
+    assert (page.status_code, problems_of(page)) == (409, {"profile-form": CHANGED_SINCE})
+    assert "Language: English" in text_of(page)
+    assert store.users.read(ada.id).language == "en"
 
 
 def test_boxes_are_saved_also_when_no_box_is_sent(store, adas_browser, ada, subtests):
@@ -234,7 +298,7 @@ WITHHELD = {  # fields that are never exported, by record: credentials, and mode
     Suspension: {"by"},
     Grant: {"id"},
     Session: {"id"},
-    Notice: set(),
+    Notice: {"words"},  # the `text` once more
     Client: {"secret_sha256", "disabled_by"},
     FormerName: {"id", "user_id"},
     Report: {"id", "by", "answer", "answered_by", "answered"},
@@ -358,7 +422,7 @@ def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ad
     page = adas_browser.get("/account/apps")
     today = datetime.now(UTC)
     assert "&lt;script&gt;x" in page.text and "<script>x" not in page.text
-    assert "your public profile, your email address, your &lt;b&gt;" in page.text
+    assert "your public profile, your email address and &lt;b&gt;" in page.text
     assert f"Allowed on: {today.day} {today:%B %Y}" in page.text
     assert store.users.read(ada.id).grants[program.id].id not in page.text
 

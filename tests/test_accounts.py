@@ -77,6 +77,7 @@ OWN = {
     "email": lambda by, user: accounts.change_email(by, user.id, f"grace{user.id}@a.org"),
     "bio": lambda by, user: accounts.change_profile(by, user.id, bio="Go, mostly."),
     "flair": lambda by, user: accounts.change_profile(by, user.id, equipped_flair="none"),
+    "language": lambda by, user: accounts.change_profile(by, user.id, language="de"),
     "picture": lambda by, user: accounts.save_picture(by, user.id, generate_picture(78)),
     "no picture": lambda by, user: accounts.remove_picture(by, user.id),
     "password": lambda by, user: accounts.start_session(
@@ -313,7 +314,7 @@ def test_administrators_are_told_who_rises(
     chief = add_player(ADMINISTRATOR, name="Chief")
     add_player(ADMINISTRATOR, "user unsuspend")
     by_alan, who = f"Alan, player id {admin.id}, made", f"Ada, player id {ada.id}"
-    by_command = "The administrators, with the command, made"
+    by_command = "The administrators (with the command) made"
     expected = []
     for actor, level, words in (
         (admin, MODERATOR, f"{by_alan} {who}, a moderator."),

@@ -90,7 +90,7 @@ def test_suspensions_in_force_say_by_whom_why_and_until_when(store, warden, add_
     assert listed(warden, list="ending") == ["Soon"]
     text = text_of(warden.get(f"{PATH}?list=suspended"))
     assert "Reason of Ever" in text and "No end" in text
-    assert "the administrators, with the command" in text
+    assert "The administrators (with the command)" in text
 
 
 def test_list_shows_the_reports_that_a_moderator_may_read(store, warden, enter, add_players):
@@ -107,14 +107,14 @@ def test_profile_says_where_a_player_came_from(store, warden, enter):
     secret = store.invites.issue(7, note="Winter cup", by=1)
     emi = store.users.register("Emi", "", hash_password(PASSWORD), invite=secret)
     text = text_of(warden.get(f"/users/{emi.id}"))
-    assert "invited by Warden" in text and "Winter cup" not in text
+    assert "Invited by Warden" in text and "Winter cup" not in text
     assert "Last sign-in not known" in text and "Reports none" in text
     assert "Handle" not in text and store.handles.of(emi) == "emi"
     assert "Handle emi" in text_of(warden.get(f"/users/{emi.id}"))
     assert "Handle" not in text_of(enter("Gil").get(f"/users/{emi.id}"))
     assert enter("Boss", ADMINISTRATOR).sign_in("Emi").status_code == 303
     assert "Last sign-in less than a minute ago" in text_of(warden.get(f"/users/{emi.id}"))
-    assert "(“ Winter cup ”)" in text_of(enter("Chief", ADMINISTRATOR).get(f"/users/{emi.id}"))
+    assert "Invitation Winter cup" in text_of(enter("Chief", ADMINISTRATOR).get(f"/users/{emi.id}"))
     assert "Winter cup" not in text_of(enter("Finn").get(f"/users/{emi.id}"))
 
 

@@ -87,4 +87,7 @@ def test_chat_gets_it_if_it_is_told_of_announcements(store, boss, is_chosen):
     assert [json.loads(each.body)["text"] for each in sent] == [TEXT] * is_chosen
     for event, link in (("announcement", "https://example.org"), ("player", r"https\://")):
         message = Message("1", "chat", event, json.dumps({"text": TEXT, "path": "/"}), 1, 2)
-        assert link in json.loads(content_of(webhook, "https://s.example", message)[0])["content"]
+        assert (
+            link
+            in json.loads(content_of(webhook, "https://s.example", message, "en")[0])["content"]
+        )

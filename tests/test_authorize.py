@@ -7,7 +7,7 @@ import re
 from urllib.parse import quote, urlencode
 
 import pytest
-from forms import edit, hidden_field, parse, problems_of, signed_in
+from forms import edit, hidden_field, led_to, parse, problems_of, signed_in
 from test_token import CHALLENGE, S256, VERIFIER
 
 from identity.http.stamps import TOO_QUICK
@@ -30,6 +30,27 @@ def page_text(page) -> str:
 def is_error_page(answer) -> bool:
     """Return whether this is the error page for the player, without a redirect."""
     return answer.status_code == 400 and "Location" not in answer.headers and "<h1>" in answer.text
+
+
+def language_of(page) -> str:
+    return parse(page).html["lang"]
+
+
+def test_pages_have_the_language_that_the_app_asks_for(real_minimum_age, browser, ada, program):
+    """OpenID Connect Core 3.1.2.1, here in every request: also pages that a form leads to."""
+    link = program.link(scope="email", ui_locales="x-none de-CH fr", state="a")
+    address = led_to(browser.get(link))
+    assert language_of(browser.get(address)) == "de"
+    leads_to = hidden_field(browser.get(address), "next")
+    assert language_of(browser.sign_in(password="wrong", next=leads_to)) == "de"
+    consent = browser.get(led_to(browser.sign_in(next=leads_to)))
+    again = browser.get(hidden_field(consent, "next"))  # as Use another account does
+    [form] = parse(consent).select('form[action="/oauth/authorize"]')
+    fields = {each["name"]: each["value"] for each in form.select("input")}
+    pressed_at_once = browser.post("/oauth/authorize", data=fields | {"decision": "allow"})
+    for page in (consent, again, pressed_at_once):
+        assert (language_of(page), page.headers["Content-Language"]) == ("de", "de")
+    assert language_of(browser.get(program.link())) == "en"
 
 
 # -- the client and its redirect URI --------------------------------------------------------------
@@ -212,8 +233,8 @@ def test_request_error_before_consent_redirects_nobody(adas_browser, register):
     assert is_error_page(page)
     assert "<b>Space" not in page.text
     assert "<script>" not in page.text
-    problem = "<b>Space</b> Game sent a request that does not work: response_type must be code."
-    assert problem in html.unescape(page.text)
+    problem = "<b>Space</b> Game sent a request that does not work. Tell its developer:"
+    assert problem in html.unescape(page.text) and "response_type must be code." in page.text
     assert "Continue to space.example" in page_text(page)
 
 
@@ -281,12 +302,9 @@ def test_page_says_who_registered_a_client(adas_browser, store, bob, register, f
         page = adas_browser.get(program.link())
         assert f"Registered by the player {name} , player id {bob.id}." in page_text(page)
         assert f"{link}{name}<" in page.text
-    for lose, who in (
-        (faults.damage_user, "whose record is damaged"),
-        (faults.remove_user, "who left"),
-    ):
+    for lose in (faults.damage_user, faults.remove_user):
         lose(bob.id)
-        words = f"Registered by a player {who}, player id {bob.id}."
+        words = f"Registered by player {bob.id}, who left or whose record is damaged."
         assert words in page_text(adas_browser.get(program.link()))
     administrators = "Registered by the administrators of Identity Server"
     assert administrators in page_text(adas_browser.get(register(CALLBACK).link()))

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from forms import edit
 from mail_server import silent_address
+from pseudo import catalogue_in, catalogue_of
 
 from identity.acts import apps as app_acts
 from identity.acts import chat as chat_acts
@@ -31,6 +32,7 @@ from identity.site.clock import check_clock
 from model.kinds import OUTBOX, WEBHOOKS, given_up_of, queue_of
 from model.records import ADMINISTRATOR, MODERATOR, now_ms
 from model.site_records import Message, Webhook
+from model.words import say
 
 PATH = "/admin/chat"
 SITE = "https://id.example.org"
@@ -89,7 +91,7 @@ def tell(storage, chat):
     def tell(format_name: str = "json", events: list[str] = EVENTS):
         url = f"http://127.0.0.1:{chat.port}/hook?x=1"
         storage.records(WEBHOOKS).add(Webhook("chat", 5, url, format_name, events, "the key"))
-        return Sender(storage, ChatChannel(storage, SITE, True))
+        return Sender(storage, ChatChannel(storage, SITE, True, "en"))
 
     return tell
 
@@ -190,7 +192,7 @@ def test_chat_may_ask_to_wait(storage, chat, tell):
     assert len(chat.received) == 1  # the second waits as well
     chat.status = 204
     make_due(storage)
-    Sender(storage, ChatChannel(storage, SITE, True)).send_due(0)  # the time has passed
+    Sender(storage, ChatChannel(storage, SITE, True, "en")).send_due(0)  # the time has passed
     assert waiting(storage) == [] and len(chat.received) == 3
 
 
@@ -307,7 +309,7 @@ def test_address_is_checked_again_at_each_message(storage, chat, tell):
     """The setting was turned off, or the name leads elsewhere since."""
     tell()
     announce(storage, "player", "x", "/")
-    Sender(storage, ChatChannel(storage, SITE, False)).send_due(0)
+    Sender(storage, ChatChannel(storage, SITE, False, "en")).send_due(0)
     assert "https" in waiting(storage)[0].problem and chat.received == []
     kept = Webhook("chat", 5, "https://127.0.0.1/", "json", EVENTS, "k")
     with pytest.raises(NotSent, match="private network"):
@@ -376,6 +378,17 @@ def told(store) -> list[tuple[str, str]]:
     return found
 
 
+def test_chat_has_the_language_of_the_site(store, tmp_path):
+    webhook = Webhook("chat", 5, SITE, "discord", EVENTS, "k")
+    store.records(WEBHOOKS).add(webhook)
+    announce(store, "player", say("New player: %(name)s.", name="Grace"), "/users/7")
+    [message] = store.records(OUTBOX).page("queue", queue_of(CHAT))
+    german = catalogue_of({"New player: %(name)s.": "Neu dabei: %(name)s."})
+    with catalogue_in(tmp_path, "de", german):
+        body, _ = webhooks.content_of(webhook, SITE, message, "de")
+    assert "Neu dabei: Grace." in json.loads(body)["content"]
+
+
 def test_acts_tell_the_chat(app, store, enter, add_players):
     app.config["SIGN_UP"] = "open"
     store.records(WEBHOOKS).add(Webhook("chat", 5, "https://x.example/", "json", EVENTS, "k"))
@@ -389,7 +402,7 @@ def test_acts_tell_the_chat(app, store, enter, add_players):
     by = Authority(store, Actor(bob.id))
     report_acts.report(by, grace, "spam", "Secret words.")
     report_acts.report(by, warden, "spam", "")  # only administrators read it
-    assert told(store) == [("report", "Grace was reported: spam.")]
+    assert told(store) == [("report", "Grace was reported: Spam.")]
     fields = {"name": "Kart", "redirect_uris": [], "game_url": "https://kart.example/"}
     game, _ = app_acts.register_client(by, bob.id, True, **fields)
     for number in range(40):  # a member who wants to fill the channel

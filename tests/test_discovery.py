@@ -8,6 +8,7 @@ from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
 from identity.oauth.clients import DEVICE_GRANT
 from identity.oauth.terms import SCOPES
+from identity.site.catalogues import LANGUAGES
 from model.errors import StorageFailed
 
 HEALTH_INTERVAL = 5  # seconds between two writes of the health check
@@ -36,6 +37,7 @@ def test_metadata_lists_supported_features_only(make_app):
             *("client_secret_basic", "client_secret_post", "none")
         ],
         "code_challenge_methods_supported": ["S256"],
+        "ui_locales_supported": [*LANGUAGES],
     }
     routes = {str(rule) for rule in app.url_map.iter_rules()}
     assert {"/oauth/authorize", "/oauth/token", "/oauth/device", "/oauth/userinfo"} <= routes

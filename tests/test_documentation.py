@@ -53,6 +53,9 @@ COMMANDS = {
     "tests/live/test_release.py::test_release_is_the_same_bytes_from_another_folder_and_umask": [
         *(r"\S*python -m tests\.make_release", r"diff -r /tmp/release")
     ],
+    "tests/test_translations.py::test_new_language_begins_with_all_sentences_in_english": [
+        r"\S*pybabel init"
+    ],
     "tests/test_exercises.py::test_exercise_prints_requests_and_both_results": [
         r"\S*python -m exercises"
     ],

@@ -8,7 +8,7 @@ from forms import save, sign_up, signed_in
 
 from identity.acts import accounts
 from identity.acts.actors import COMMAND, Authority
-from identity.site.formatting import DATE, format_time
+from identity.site.formatting import format_date
 from model.records import now_ms
 
 DAY = 86_400  # seconds
@@ -58,7 +58,7 @@ def test_player_keeps_ten_former_names(store, ada, adas_browser, open_browser, c
     for number in range(10):
         assert save(adas_browser, name=f"Ada {number}").status_code == 303
         clock.shift(DAY)
-    first = format_time(now_ms() + 80 * DAY * 1000, DATE)
+    first = format_date(now_ms() + 80 * DAY * 1000)
     refused = save(adas_browser, name="Grace", bio="Chess.")
     assert refused.status_code == 409
     problem = "You gave up 10 names lately. Take one of them back, or choose a new one after "

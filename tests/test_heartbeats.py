@@ -128,6 +128,7 @@ def test_heartbeat_counts_where_who_plays_cannot_be_noted(store, beat, played, f
     assert (played(), store.playing.now()) == ((60, 60), {})
 
 
+@pytest.mark.load
 def test_thousand_heartbeats_are_one_entry(store, adas_browser, ada, folders, clock):
     clock.shift(60)
     games = [

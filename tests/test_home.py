@@ -79,7 +79,7 @@ def test_guest_sees_numbers_alone(app, store, adas_browser, ada, bob, anyone, ad
             assert "Ada" not in page.text and "Bob" not in page.text and "/users/" not in page.text
         assert f"{sentence} right now." in text_of(anyone.get("/"))
         assert numbers(anyone.get("/")) == {"Space Game": f"{count} playing"}
-    assert "Two people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
+    assert "2 people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
     for path in ("/", f"/games/{game.id}"):
         page = adas_browser.get(path)
         assert people(page, "Playing now").keys() == {"Ada", "Bob"} and "By Bob" in text_of(page)
@@ -102,16 +102,6 @@ def test_six_faces_the_latest_first_and_the_number_of_others(store, add_players,
     assert list(people(page, "Playing now").items())[:3] == shown
     assert "and 2 more" in text_of(page)
     assert numbers(page) == {"Space Game": "6 playing", "Chess": "2 playing"}
-
-
-def test_number_of_players_is_a_word_up_to_ten(store, add_players, add_game, anyone):
-    game = add_game()
-    *users, last = add_players(*(f"player {letter}" for letter in "abcdefghijk"))
-    for user in users:
-        play(store, user, game)
-    assert "Ten people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
-    play(store, last, game)
-    assert "11 people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
 
 
 def test_game_is_named_only_if_it_may_be(store, add_players, add_game, anyone, adas_browser, ada):
@@ -145,10 +135,10 @@ def test_face_of_an_unlisted_suspended_or_damaged_player_is_not_shown(
     play(store, damaged, game)
     play(store, ada, game, unlisted=True)
     faults.damage_user(damaged.id)
-    for path, number in (("/", "4 people are"), (f"/games/{game.id}", "Four people are")):
+    for path in ("/", f"/games/{game.id}"):
         page = anyone.get(path)
         assert people(page, "Playing now") == {}
-        assert f"{number} playing" in text_of(page)
+        assert "4 people are playing" in text_of(page)
         assert people(adas_browser.get(path), "Playing now").keys() == {"Ada"}  # herself
     edit(store.users, ada.id, mod_level=MODERATOR)
     assert people(adas_browser.get("/"), "Playing now").keys() == {"Ada", "unlisted"}

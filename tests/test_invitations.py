@@ -42,7 +42,7 @@ def test_administrator_invites_and_sees_who_came(app, store, boss, open_browser)
     assert secret not in boss.get(PATH).text  # it was shown once
     [row] = listed(boss)
     assert row.startswith("Discord <b>channel not used Good until")
-    assert "for 2 people" in row and "with the flair “ first ten ”" in row
+    assert "for 2 people" in row and "With the flair “ first ten ”" in row
     newcomer = open_browser()
     assert sign_up(newcomer, name="Grace", invite=secret).status_code == 303
     assert "first ten" in newcomer.get("/welcome/flair").text

@@ -28,6 +28,7 @@ LINES = {"identity_server.py": 800}
 # What a template may call, besides macros: their `caller`, functions that format an address, and
 # the name of the site, which macros need too; it is read once for a request.
 TEMPLATE_CALLS = {"caller", "url_for", "picture_address", "cover_address", "site_name"}
+TEMPLATE_CALLS |= {"_", "ngettext", "pgettext"}  # sentences
 
 
 @functools.cache

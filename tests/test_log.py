@@ -57,7 +57,7 @@ def test_lines_are_sentences_by_day(store, boss, write, add_players):
     ):
         write(time, act, by, **ids)
     assert sentences(boss) == [
-        *("Boss: something <new>.", "Player 99 (who left) deleted player 98 (who left)."),
+        *("Boss: something <new>.", "Player 99 (left) deleted Player 98 (left)."),
         *("The command disabled the app Chess.", "Boss suspended Emi for 1 day."),
         "Emi created an account with the invitation “ Class <9b>”.",
         "Boss created the invitation “ Class <9b>” for 7 days.",

@@ -1,6 +1,7 @@
 """The look of the site: accent, logo, welcome text and contact."""
 
 import colorsys
+import gettext
 import io
 
 import fixtures
@@ -13,6 +14,8 @@ from PIL import Image
 
 from identity.access.passwords import hash_password
 from identity.acts.look import parse_accent
+from identity.site import languages
+from identity.site.languages import Language
 from identity.site.look import UNTURNED, colours_of, contrast, contrast_on, read_look, read_themes
 from model.errors import InvalidField
 from model.kinds import LOGOS, LOOKS
@@ -119,7 +122,20 @@ def test_look_is_saved_and_shown(app, store, boss, browser, open_browser):
     player = store.users.register("Emi", "", hash_password(PASSWORD))
     edit(store.users, player.id, suspension=Suspension("command"))
     page = open_browser().sign_in("Emi")
-    assert '<a href="mailto:ada@example.org">Write to us</a>' in page.text
+    assert '<a href="mailto:ada@example.org">A mistake? Write to us.</a>' in page.text
+
+
+def test_welcome_as_it_is_shown_stays_the_setting(app, store, boss, monkeypatch):
+    """The setting's own text is in the language of each page, which a saved one is not."""
+    english, german = Language("en"), Language("en")
+    known = {app.config["WELCOME"]: "Ein Konto."}
+    german.catalogue = gettext.NullTranslations()
+    german.catalogue.gettext = lambda text: known.get(text, text)
+    for language, shown in ((english, app.config["WELCOME"]), (german, "Ein Konto.")):
+        monkeypatch.setattr(languages, "language_of", lambda _, found=language: found)
+        assert f">{shown}</textarea>" in boss.get(PATH).text
+        save(boss, read_look(store).changed, welcome=shown)
+        assert read_look(store).welcome is None
 
 
 def test_preview_saves_nothing(store, boss):

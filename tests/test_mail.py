@@ -33,6 +33,7 @@ from mail_server import (
 )
 from markupsafe import escape
 from PIL import Image
+from pseudo import catalogue_in, catalogue_of
 
 from identity.access.mail_channel import UNCONFIRMED_AN_HOUR, Mail, count_unconfirmed_letter
 from identity.messages import mail, smtp
@@ -47,10 +48,11 @@ from model.errors import StorageFailed
 from model.kinds import LOGOS, LOOKS, OUTBOX, given_up_of, waiting_queues
 from model.records import User, now_ms
 from model.site_records import Logo, Look
+from model.words import say
 from pages.kit.files import STATIC
 
 CONFIG = {"SITE_NAME": "Zoë's Games", "MAIL_FROM": "players@games.example"}
-CONFIG["BASE_URL"] = "https://id.example.org"
+CONFIG |= {"BASE_URL": "https://id.example.org", "LANGUAGE": "en"}
 LETTER = Letter("Hello Zoë", ["Some <b>text</b>."], f"https://x.example/#{'a' * 200}", "Go on")
 BROKEN = ["a@[", "=?utf-8?q??=@x.example", "=?utf-8?q?a=0D=0ABcc=3Ax?=@x.example", "a@ex!ample.org"]
 BROKEN += [
@@ -67,7 +69,7 @@ class NoStorage:
         raise StorageFailed("away")
 
 
-compose = functools.partial(mail.compose, NoStorage())
+compose = functools.partial(mail.compose, NoStorage(), language="en")
 
 
 def config_of(url: str) -> dict:
@@ -162,7 +164,7 @@ def test_letter_looks_like_the_site_and_loads_nothing(storage, subtests):
     for look in (*looks, Look("site", 1, logo=2)):
         with subtests.test(logo=look.logo):
             storage.records(LOOKS).put(look)
-            composed = mail.compose(storage, CONFIG, "ada@example.org", LETTER, "Noor")
+            composed = mail.compose(storage, CONFIG, "ada@example.org", LETTER, "en", "Noor")
             message = message_from_bytes(composed.encode(), policy=SMTP)
             html = message.get_body(("html",)).get_content()
             [image] = [each for each in message.walk() if each.get_content_type() == "image/png"]
@@ -177,6 +179,52 @@ def test_letter_looks_like_the_site_and_loads_nothing(storage, subtests):
             assert message["From"].addresses[0].display_name == name
             assert f"<strong>{escape(name)}</strong>" in html and "<p>Hello Noor,</p>" in html
             assert text_of_letter(message).startswith("Hello Noor,\n\nSome <b>text</b>.")
+
+
+def test_letter_in_another_language(tmp_path, subtests):
+    """Its words, and what every letter says; a sentence without a translation stays English."""
+    translated = {
+        "A test of %(site)s": "%(site)s" + "からのテストメールです" * 9,
+        "Some <b>text</b> of %(site)s.": "<b>%(site)s</b>の文章。",
+        "Hello %(name)s,": "%(name)sさん、こんにちは。",
+        "Set a new password": "新しいパスワード",
+        "%(words)s:": "%(words)s：",
+        "In another browser you also need this code: %(code)s": "コード: %(code)s",
+        "If the button does not work, copy this address:": "このアドレスをコピー:",
+    }
+    site = "Zoë & Noor"
+    subject = say("A test of %(site)s", site=site)
+    text = say("Some <b>text</b> of %(site)s.", site=site)
+    words, end = say("Set a new password"), (say("Was that you?"),)
+    letter = Letter(subject, [text], "https://x.example/#a", words, "012345", end)
+    for code, direction in (("ja", "ltr"), ("ar", "rtl")):
+        with subtests.test(code), catalogue_in(tmp_path, code, catalogue_of(translated)):
+            content = mail.compose(NoStorage(), CONFIG, "ada@b.example", letter, code, "Noor")
+            head = content.partition("\r\n\r\n")[0]
+            assert head.isascii() and max(map(len, head.split("\r\n"))) < 80
+            message = message_from_bytes(content.encode(), policy=SMTP)
+            assert message["Subject"] == "Zoë & Noor" + "からのテストメールです" * 9
+            assert text_of_letter(message).split("\n\n") == [
+                "Noorさん、こんにちは。",
+                f"<b>{site}</b>の文章。",
+                "新しいパスワード：\nhttps://x.example/#a",
+                "コード: 012345",
+                "Was that you?\n",
+            ]
+            html = message.get_body(("html",)).get_content()
+            assert f'lang="{code}" dir="{direction}"' in html
+            for each in ("Noorさん", "&lt;b&gt;Zoë &amp; Noor&lt;/b&gt;の", ">新しいパスワード<"):
+                assert each in html
+            assert "コード: 012345" in html and "このアドレスをコピー:" in html
+
+
+def test_test_letter_is_in_the_language_of_the_site(tmp_path, mail_server):
+    german = catalogue_of({"A test of %(site)s": "Ein Test von %(site)s"})
+    config = config_of(mail_server.url()) | {"LANGUAGE": "de"}
+    with catalogue_in(tmp_path, "de", german):
+        send_test(NoStorage(), config, "ada@example.org")
+    [letter] = mail_server.letters
+    assert letter["Subject"] == "Ein Test von Zoë's Games"
 
 
 def test_header_cannot_be_injected():

@@ -138,9 +138,9 @@ def test_reason_of_a_suspension_is_for_moderators(store, browser, ada, admin, mo
     end = 4_102_482_600_000  # 1 January 2100, 10:30 UTC
     for by, words in (
         (admin.id, "Chief"),
-        ("command", "The administrators, with the command"),
+        ("command", "The administrators (with the command)"),
         (None, "Unknown"),
-        (77, "A player who left"),
+        (77, "Player 77 (left)"),
     ):
         edit(store.users, ada.id, suspension=Suspension(by, 1000, "Insults <b>", end))
         shown = text_of(moderators_browser.get(f"/users/{ada.id}"))

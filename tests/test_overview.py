@@ -65,17 +65,17 @@ def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add
         suspension = Suspension("command", since, f"Of {name}", until)
         add_players(name, suspension=suspension)
     assert waiting(warden) == [
-        *("Bob : spam", "Kart waits to be listed", "The suspension of Sooner ends within a day"),
+        *("Bob : Spam", "Kart waits to be listed", "The suspension of Sooner ends within a day"),
         "The suspension of Soon ends in 2 days",
     ]
-    assert number_in_header(warden) == "2 waiting"  # what needs an answer
+    assert number_in_header(warden) == "2"  # what needs an answer
     assert "Of Sooner" in warden.get(PATH).text
     assert "Leave unlisted" in warden.get(f"/games/{game.id}").text
     form = {"listed": "no", "game_url": game.game_url, "from_game": "yes"}
     assert warden.post(f"/play/{game.id}/listed", data=form).location == f"/games/{game.id}"
     assert "Kart waits to be listed" not in waiting(warden)
     assert "Leave unlisted" not in warden.get(f"/games/{game.id}").text
-    assert number_in_header(warden) == "1 waiting"
+    assert number_in_header(warden) == "1"
     assert "List on the home page" not in enter("Guest").get(f"/games/{game.id}").text
 
 
@@ -268,10 +268,10 @@ def test_letter_goes_to_the_own_address_alone(app, store, boss, mail_server, mon
     assert "The mail server accepted an email to boss@example.org." in press(to="eve@example.org")
     assert mail_server.recipients == ["boss@example.org"]
     mail_server.replies["boss@example.org"] = "550 No such user"
-    refused = "The letter was not sent. The server refused the letter: 550 No such user"
+    refused = "The email was not sent. The server refused the letter: 550 No such user"
     assert refused in press()
     app.config["SMTP_URL"] = "smtp://localhost:1"
-    assert "The letter was not sent. The server cannot be reached" in press()
+    assert "The email was not sent. The server cannot be reached" in press()
     own_id = store.users.find_by_login("Boss").id
     store.users.change_email(own_id, "")
     assert "Your account has no email. Add one" in press()

@@ -338,7 +338,7 @@ def test_flairs_stand_on_a_shelf_with_the_worn_one_first(store, browser, ada):
     assert texts[:3] == ["flair 150, worn", "flair 0", "flair 1"] and len(texts) == 40
     assert [each.text for each in page.select(".worn")] == texts[:1]
     assert len(more.select("li")) == 160
-    assert page.select_one("details:has(.shelf) summary").text == "160 more"
+    assert page.select_one("details:has(.shelf) summary").text == "160 more flairs"
 
 
 def test_role_and_suspension_are_text_and_no_badge(store, browser, ada):

@@ -3,6 +3,7 @@
 import functools
 import json
 import time
+from collections.abc import Iterator
 from urllib.parse import parse_qs
 
 import pytest
@@ -11,9 +12,10 @@ from click.testing import CliRunner
 from conftest import PASSWORD, Browser
 from forms import edit, from_address, hidden_field, parse, problems_of, signed_in, text_of
 from mail_server import code_in, link_in, text_of_letter
+from pseudo import catalogue_in, catalogue_of
 
 from identity.access import letters, links
-from identity.access.links import give_sign_in_link
+from identity.access.links import CONFIRMATION, give_sign_in_link
 from identity.access.mail_channel import Mail
 from identity.access.passwords import hash_password, verify_password
 from identity.acts import accounts, reports
@@ -668,6 +670,104 @@ def test_letters_on_changes(store, ada, browser, deliver, open_browser):
         assert len(deliver()) == count
 
 
+GERMAN = {
+    "Your password at %(site)s was changed.": "Dein Passwort bei %(site)s wurde geändert.",
+    "Your account at %(site)s was used in a browser that is new to it.": "Neuer Browser: %(site)s.",
+    "Your account at %(site)s does not have this address any more.": "Neue Adresse: %(site)s.",
+    "A player became a moderator or an administrator of %(site)s.": "Mehr Rechte: %(site)s.",
+    "On %(time)s, from %(address)s.": "Am %(time)s, von %(address)s.",
+    "%(date)s, %(time)s UTC": "%(date)s um %(time)s UTC",
+    "Your account was deleted (%(site)s)": "Dein Konto wurde gelöscht (%(site)s)",
+    "Somebody asked for a new password for your account at %(site)s.": "Passwort für %(site)s.",
+    "Somebody typed this address at %(site)s. If that was you, confirm it.": "Adresse: %(site)s.",
+    "From now on your pages and emails of %(site)s are in this language: %(language)s.": (
+        "Ab jetzt ist alles von %(site)s in dieser Sprache: %(language)s."
+    ),
+}
+
+
+@pytest.fixture
+def german(tmp_path) -> Iterator[None]:
+    """A catalogue with some sentences of letters."""
+    with catalogue_in(tmp_path, "de", catalogue_of(GERMAN)):
+        yield
+
+
+def speak(browser: Browser, code: str) -> Browser:
+    """Let the browser ask for pages in this language; return it."""
+    browser.environ_base["HTTP_ACCEPT_LANGUAGE"] = code
+    return browser
+
+
+@pytest.mark.parametrize(("kept", "asked"), [("de", "en"), ("en", "de"), ("", "de")])
+def test_alerts_are_in_the_language_of_the_player(
+    store, ada, browser, enter, deliver, german, kept, asked
+):
+    """Whoever signs in, or changes the account, may be a thief, whose browser asks for another."""
+    edit(store.users, ada.id, language=kept, mod_level=ADMINISTRATOR)
+    speak(browser, asked).sign_in()
+    browser.post("/account/password", data={"current_password": PASSWORD, "new_password": NEW})
+    boss, bob = speak(enter("Boss", ADMINISTRATOR), asked), store.users.register("Bob", "", "")
+    boss.post(f"/users/{bob.id}/mod-level", data={"mod_level": str(MODERATOR)})
+    browser.post("/account/email", data={"email": "", "current_password": NEW})
+    texts, is_german = "\n".join(deliver()), kept == "de"
+    for english in list(GERMAN)[:5]:
+        begin = english.partition("%")[0], GERMAN[english].partition("%")[0]
+        assert [each in texts for each in begin] == [not is_german, is_german], english
+    assert (" um " in texts) == is_german
+
+
+def test_letters_on_acts_are_in_the_language_of_the_player(
+    store, ada, browser, deliver, mail_server, german
+):
+    edit(store.users, ada.id, language="de")
+    speak(browser, "en").sign_in()
+    browser.post("/account/delete", data={"password": PASSWORD})
+    deliver()
+    subjects = [each["Subject"] for each in mail_server.letters]
+    assert "Dein Konto wurde gelöscht (Identity Server)" in subjects
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "is_german"),
+    [("", "de", True), ("", "en", False), ("en", "de", False), ("de", "en", True)],
+)
+def test_letter_that_was_asked_for_is_in_the_language_of_the_player_or_the_page(
+    store, ada, browser, deliver, german, kept, asked, is_german
+):
+    edit(store.users, ada.id, language=kept)
+    speak(browser, asked).post("/recover", data={"email": EMAIL})
+    [text] = deliver()
+    assert ("Passwort für Identity Server." in text) == is_german
+
+
+def test_letters_asked_for_without_a_language_are_in_that_of_the_site(
+    make_app, store, ada, mail_server, german
+):
+    """An earlier version kept none for a lost password; one that confirms an address has none."""
+    app = make_app(SMTP_URL=mail_server.url(), MAIL_FROM="site@games.example", LANGUAGE="de")
+    store.users.register("Eva", "eva@example.org", "")
+    for kind, to in (("recovery", EMAIL), (CONFIRMATION, "eva@example.org")):
+        message = new_message(MAIL, kind, "", to=to, good_until=2**60)
+        store.records(OUTBOX).add(message)
+    Sender(store, Mail(store, app.config)).send_due(0)
+    texts = "".join(map(text_of_letter, mail_server.letters))
+    assert "Passwort für Identity Server." in texts and "Adresse: Identity Server." in texts
+
+
+def test_letter_on_a_new_language_is_in_the_old_one(app, store, ada, deliver, german):
+    """A thief could else make all later letters unreadable, unseen."""
+    edit(store.users, ada.id, language="de")
+    before = store.users.read(ada.id)
+    edit(store.users, ada.id, language="ja")
+    with app.test_request_context(headers={"Accept-Language": "ja"}):
+        letters.notify(before, "language", language="ja")
+        letters.notify(store.users.read(ada.id), "language", language="")
+    texts = sorted(deliver())
+    assert "von Identity Server in dieser Sprache: 日本語." in "".join(texts)
+    assert "in the language of your browser" in "".join(texts)
+
+
 def test_letter_on_a_deletion(store, app, ada, bob, browser, enter, deliver, monkeypatch, subtests):
     """By the player, an administrator and the command; none to an address that is not confirmed."""
     boss = enter("Boss", ADMINISTRATOR)
@@ -891,10 +991,12 @@ def test_way_back_removes_what_a_thief_added(store, ada, browser, open_browser, 
     [code, *_] = parse(thief.post("/account/recovery-codes")).select("code")
     deliver()
     thief.post("/account/email/letters", data={"letters": []})
+    edit(store.users, ada.id, language="ja")
     change_email(thief, "")
-    old, _ = sorted_letters(deliver())
+    old = next(each for each in deliver() if "/recover#" in each)
     assert set_password(browser, link=link_in(old)).status_code == 303
-    assert store.users.read(ada.id).muted == []
+    user = store.users.read(ada.id)
+    assert (user.muted, user.language) == ([], "")
     assert use_passkey(open_browser(), key).status_code == 404
     assert open_browser().sign_in(password=code.text).status_code == 403
 

@@ -311,6 +311,7 @@ def form_of_proof(page) -> tuple[str, MultiDict] | None:
     )
 
 
+@pytest.mark.load
 def test_acts_ask_for_a_proof(app, store, actors, make_things, faults, clock, subtests):
     """What was typed comes back, with a field for the password, and is done with it."""
     app.config["CLIENT_REGISTRATION"] = "members"

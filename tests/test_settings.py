@@ -24,6 +24,7 @@ def test_defaults():
         "SITE_NAME": "Identity Server",
         "ABOUT_URL": "",
         "WELCOME": "One account for all our games. It keeps your name, picture and play time.",
+        "LANGUAGE": "en",
         "PLAYERS": "everyone",
         "INDEX_PROFILES": "off",
         "WEBHOOK_PRIVATE": "off",

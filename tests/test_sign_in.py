@@ -140,7 +140,7 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
     ended = '<time datetime="2100-01-01T10:30Z">1 January 2100, 10:30 UTC</time>'
     ended = f"You are suspended until {ended}."  # static/times.js reads the element
     app.config["ABOUT_URL"] = "https://example.org/?a=1&b=2"
-    ask = 'A mistake? <a href="https://example.org/?a=1&amp;b=2">Write to us</a>.'
+    ask = '<a href="https://example.org/?a=1&amp;b=2">A mistake? Write to us.</a>'
     wrong = browser.sign_in(password="wrong").data
     for reason, until, words in (
         ("", None, f"You are suspended. {ask}"),

@@ -11,7 +11,7 @@ from forms import hidden_field, is_signed_in, led_to, parse, problems_of, sign_u
 
 from identity.access.links import issue_first_account_link
 from identity.http.limits import EMAIL_QUESTIONS
-from identity.site.formatting import DATE_AND_TIME, format_time
+from identity.site.formatting import format_time
 
 DAY = 86_400  # seconds
 app = fixtures.open_app
@@ -134,7 +134,7 @@ def test_signed_in_player_reads_what_an_invitation_is_for(app, store, clock, ada
     invite = store.invites.issue(7)
     expires = store.invites.find_unused(invite).ends
     page = adas_browser.get(f"/sign-up?invite={invite}&next=/play/x")
-    assert (page.status_code, format_time(expires, DATE_AND_TIME) in page.text) == (200, True)
+    assert (page.status_code, format_time(expires) in page.text) == (200, True)
     assert '<a class="button" href="/play/x">Continue</a>' in page.text
     answer = adas_browser.post("/sign-out", data={"next": hidden_field(page, "next")})
     assert sign_up(adas_browser, invite=invite).status_code == 303

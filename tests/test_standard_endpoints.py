@@ -250,7 +250,7 @@ def test_player_of_no_group_is_let_in_to_no_game(store, adas_browser, ada):
 def test_consent_page_and_userinfo_have_what_was_granted(store, forum, adas_browser, ada):
     edit(store.users, ada.id, flairs=["none", "Founder"])
     page = adas_browser.get(forum.link(scope="groups"))
-    assert "your role and flairs" in page.text and ">players, Founder<" in page.text
+    assert "your role and flairs" in page.text and ">players and Founder<" in page.text
     adas_browser.decide(page)
     assert adas_browser.get(forum.link(scope="groups profile")).status_code == 303  # remembered
     assert "your role and flairs" not in adas_browser.get(forum.link(scope="email")).text

@@ -474,6 +474,7 @@ def is_red(storage: Storage, user: User) -> bool:
     return all(red > 128 > max(green, blue) for red, green, blue in colours)
 
 
+@pytest.mark.load
 @pytest.mark.live
 def test_pictures_are_imported_from_two_kinds_of_folder(storage, import_lines, folder, subtests):
     """The address keeps its timestamp, or stays plain."""

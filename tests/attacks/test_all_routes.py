@@ -455,6 +455,7 @@ STAMPED = {
 # They act on nobody else, and a new picture replaces what was removed.
 NOT_HELD = {"/account/picture/remove", "/developer/<client_id>/cover/remove"}
 NOT_STAMPED = {
+    "/language": "another press undoes it, and a letter tells who has an account",
     "/oauth/authorize": "the signed request has the time: tests/test_authorize.py",
     "/device": "shows the page that asks, and is limited: tests/test_device.py",
     "/device/decision": "the signed request has the time: tests/test_device.py",

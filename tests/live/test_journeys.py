@@ -123,7 +123,7 @@ def test_administrator_needs_no_shell_for_a_month(new_server: RunningServer, bro
     press(boss, "Create a sign-in link")
     guest.goto(shown_once(boss))
     press(guest, "Continue")
-    guest.get_by_label("New password").fill(NEW_PASSWORD)
+    guest.get_by_label("New password", exact=True).fill(NEW_PASSWORD)
     guest.get_by_role("button", name="Set password").click()
     expect_notice(guest, "Password set. You are signed in.")
     friend.goto(f"{new_server.address}/sign-in")

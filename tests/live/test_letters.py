@@ -56,7 +56,7 @@ def put_letter(server: RunningServer, to: str = EMAIL) -> None:
     """Put a letter into the outbox, as another process does."""
     config = {"SITE_NAME": "x", "MAIL_FROM": "a@b.example"}
     store = server.open_storage()
-    body = compose(store, config, to, Letter("x", ["x"], server.address, "x"))
+    body = compose(store, config, to, Letter("x", ["x"], server.address, "x"), "en")
     store.records(OUTBOX).add(new_message(MAIL, "password", body, to=to))
 
 

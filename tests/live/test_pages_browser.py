@@ -290,10 +290,10 @@ def test_password_is_shown_while_typing_and_hidden_when_sent(
     page.goto(f"{server.address}/account/security")
     shown, hidden = page.locator("#new-password"), page.locator("#password-password")
     shown.fill("short")
-    button = page.get_by_role("button", name="Show new password", exact=True)
+    button = page.get_by_role("button", name="Show: New password", exact=True)
     button.click()
     expect(button).to_have_count(0)  # it has another name now
-    button = page.get_by_role("button", name="Hide new password", exact=True)
+    button = page.get_by_role("button", name="Hide: New password", exact=True)
     expect(button).to_be_focused()
     expect(button).to_have_attribute("aria-controls", "new-password")
     expect(shown).to_have_attribute("type", "text")
@@ -305,7 +305,7 @@ def test_password_is_shown_while_typing_and_hidden_when_sent(
     shown.fill("another good phrase")
     page.get_by_role("button", name="Change password").click()
     expect(shown).to_have_attribute("type", "password")
-    expect(page.get_by_role("button", name="Show new password")).to_be_visible()
+    expect(page.get_by_role("button", name="Show: New password")).to_be_visible()
 
 
 def test_every_password_field_has_a_button(server: RunningServer, player: dict, browse, browse_as):

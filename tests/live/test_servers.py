@@ -328,6 +328,7 @@ def test_signal_during_worker_boot_stops_gunicorn_at_once(tmp_path: Path, end: s
         assert "[ERROR]" not in probe.log.read_text()
 
 
+@pytest.mark.load
 def test_busy_connection_does_not_keep_a_thread_from_others(tmp_path: Path):
     """With one thread: a connection stays in it between requests, but not if others wait."""
     options = ("--workers=1", "--threads=1", "--access-logfile=/dev/null")

@@ -173,6 +173,7 @@ def test_client_that_expects_a_response_to_its_head_gets_it(
     assert read_responses(connection, 1) == [400]
 
 
+@pytest.mark.load
 def test_silent_clients_do_not_delay_a_stop(tmp_path: Path, connect: Callable[..., socket.socket]):
     with running_probe(tmp_path, "gunicorn") as probe:
         probe.wait_for_workers()

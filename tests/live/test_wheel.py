@@ -24,6 +24,8 @@ SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 FILES = Path(ROOT, "docs").iterdir()
 DOCUMENTATION = [f"docs/{each.name}" for each in FILES if each.suffix in (".md", ".svg")]
 RESOURCES = ["docs/apps", "docs/engines", "docs/games", "examples", "static", "templates"]
+RESOURCES += ["translations"]
+LEFT_OUT = {"translations/update", "translations/babel.cfg", "translations/messages.pot"}
 FOLDERS = ["commands", "identity", "images", "model", "pages", "serving", "storage", *RESOURCES]
 PIP_TIMEOUT = 300  # seconds
 
@@ -103,7 +105,8 @@ def test_wheel_has_every_resource_file(wheel):
         inside = f"identity/{folder}" if folder in RESOURCES else folder
         for file in (Path(ROOT) / folder).rglob("*"):
             name = file.relative_to(Path(ROOT) / folder)
-            if file.is_file() and "__pycache__" not in name.parts and "pfp" not in name.parts:
+            is_resource = file.is_file() and f"{folder}/{name}" not in LEFT_OUT
+            if is_resource and not {"__pycache__", "pfp"} & {*name.parts}:
                 assert f"{inside}/{name}" in packed
     assert {f"identity/{file}" for file in DOCUMENTATION} <= packed
     top = {name.partition("/")[0] for name in packed if ".dist-info/" not in name}

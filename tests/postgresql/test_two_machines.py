@@ -226,7 +226,7 @@ def test_two_machines_send_each_letter_once(url, store):
     with running_server(STORAGE=url, **config), running_server(STORAGE=url, **config):
         for number in range(40):
             to = f"p{number}@example.org"
-            body = compose(store, config | {"SITE_NAME": "Games"}, to, letter)
+            body = compose(store, config | {"SITE_NAME": "Games"}, to, letter, "en")
             store.records(OUTBOX).add(new_message(MAIL, "password", body, to=to))
         outbox = store.records(OUTBOX)
         wait_until(lambda: not any(outbox.page("queue", each) for each in waiting_queues(MAIL)))

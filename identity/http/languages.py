@@ -8,6 +8,7 @@ from flask import current_app, g, request
 from identity.http.context import base_url, find_cookies
 from identity.site.catalogues import LANGUAGES
 from identity.site.languages import find_language, find_preferred, first_known, speaking
+from model.words import speaker
 
 # Pages in English alone, for developers and administrators.
 ENGLISH_PAGES = ("/developer", "/admin/docs")
@@ -54,5 +55,7 @@ def _ui_locales() -> str | None:
 
 def shown(text: str) -> str:
     """Return words as text in the language of this page; another text as it is."""
+    if spoken := speaker.get():  # the page is being written
+        return spoken.shown(text)
     with speaking(page_language()) as language:
         return language.shown(text)

@@ -7,7 +7,7 @@ from model.errors import DamagedRecord, NoSuchUser
 from model.names import can_be_key, unique_key
 from model.records import Client, User
 from model.rules import USER_ID
-from model.words import say, say_in
+from model.words import Words, say, say_in
 from storage import Storage
 
 ADMINISTRATORS = "the administrators"  # in a sentence that is English alone
@@ -29,12 +29,17 @@ class Named(NamedTuple):
     user: User | None = None
 
 
+def say_left(player_id: str) -> Words:
+    """Return the label of a player who left."""
+    return say("Player %(id)s (left)", id=player_id)
+
+
 def name_player(store: Storage, user_id: int) -> Named:
     """Return the words for the player with this id, who may have left."""
     try:
         user = store.users.read(user_id)
     except NoSuchUser:
-        return Named(say("Player %(id)s (left)", id=str(user_id)))
+        return Named(say_left(str(user_id)))
     except DamagedRecord:
         return Named(say("Player %(id)s (damaged record)", id=str(user_id)))
     return Named(user.name, user)

@@ -31,7 +31,6 @@ CHANGED_SINCE = say(
     "Your profile was changed since you opened this page, perhaps in another tab. The form has "
     "what you typed. Below it is what is saved now."
 )
-NO_SUCH_FLAIR = say("You do not have this flair. Choose another one.")
 
 account = Blueprint("account", __name__)
 
@@ -103,7 +102,7 @@ def save_profile(player: User) -> Response:
     forms.refuse_problems(
         name=forms.check_player_name(name) if renamed else None,
         bio=check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
-        equippedFlair=NO_SUCH_FLAIR if lacks_flair else None,
+        equippedFlair=forms.NO_SUCH_FLAIR if lacks_flair else None,
         language=accounts.check_language(language) if language != player.language else None,
     )
     accounts.change_profile(

@@ -7,6 +7,7 @@ from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 from identity.acts import invitations as invitation_acts
+from identity.acts.naming import say_left
 from identity.http.context import base_url, get_storage
 from identity.site.advice import explain_loopback
 from identity.site.formatting import join_words
@@ -86,9 +87,7 @@ def describe(invites: list[Invite]) -> list[dict]:
 def name_some(ids: list[int], known: dict[int, User]) -> list[str]:
     """Return the names of the first of these players, and how many others there are."""
     names = [
-        LINK.format(each, known[each].name)
-        if each in known
-        else say("Player %(id)s (left)", id=str(each))
+        LINK.format(each, known[each].name) if each in known else say_left(str(each))
         for each in ids[:NAMES_SHOWN]
     ]
     others = len(ids) - len(names)

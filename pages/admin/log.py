@@ -10,7 +10,7 @@ from flask import Blueprint, request
 from markupsafe import Markup
 
 from identity.acts.audit_words import GROUPS, say_line
-from identity.acts.naming import find_player_id
+from identity.acts.naming import find_player_id, say_left
 from identity.http.context import get_storage
 from identity.site.formatting import format_weekday
 from identity.site.pasted import unwrap
@@ -167,4 +167,4 @@ def name_in_line(users: dict[int, User], player: object) -> Markup | Words:
         return say("The command")
     if user := users.get(player) if type(player) is int else None:
         return LINK.format("users", user.id, user.name)
-    return say("Player %(id)s (left)", id=text_of(player))
+    return say_left(text_of(player))

@@ -13,10 +13,9 @@ from identity.acts.naming import name_owner
 from identity.http.context import get_storage
 from identity.oauth.terms import find_pending_authorization
 from model.records import Client, User
-from model.words import say
 from pages.community.games import GAMES_SHOWN, find_game, is_playable
 from pages.kit.actors import authority_of
-from pages.kit.forms import FormRefused, form_view, pop_notice
+from pages.kit.forms import NO_SUCH_FLAIR, FormRefused, form_view, pop_notice
 from pages.kit.rendering import render_page
 from pages.kit.uploads import read_images
 
@@ -140,7 +139,6 @@ def wear_flair(player: User, leads_to: str) -> Response:
     """Wear the flair `equippedFlair`; without this field the player's flair stays."""
     flair = request.form.get("equippedFlair", player.equipped_flair)
     if flair not in player.flairs:
-        problem = say("You do not have this flair. Choose another one.")
-        raise FormRefused({"equippedFlair": problem})
+        raise FormRefused({"equippedFlair": NO_SUCH_FLAIR})
     accounts.change_profile(authority_of(player), player.id, equipped_flair=flair)
     return redirect(address_after("flair", player, leads_to), 303)

@@ -54,6 +54,7 @@ NO_COOKIES = say(
     "Your browser blocks cookies from this site, so you can't stay signed in. Allow cookies, then "
     "try again."
 )
+NO_SUCH_FLAIR = say("You do not have this flair. Choose another one.")
 MISTAKE = say("A mistake? Write to us.")
 ACCOUNT_CHANGED = say("This account has just changed. Try again.")
 

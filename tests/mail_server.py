@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.message import EmailMessage
 
 from aiosmtpd.controller import Controller
@@ -38,6 +38,7 @@ class MailServer:
         self.pauses: dict[str, float] = {}  # seconds before the reply to a command
         self.received: list[str] = []  # commands
         self.cuts = 0  # how many connections are closed after DATA, without a reply
+        self.silent = threading.Event()  # a reply is held back
         options = {"require_starttls": False, "tls_context": None if tls else certificate}
         options["auth_exclude_mechanism"] = without
         if auth:
@@ -95,6 +96,7 @@ class MailServer:
     async def handle_RCPT(self, server, session, envelope, address, options):
         await self._begin("RCPT")
         if (reply := self.replies.get(address)) == SILENCE:
+            self.silent.set()
             await asyncio.sleep(30)
         if reply == CUT:
             server.transport.abort()
@@ -124,6 +126,20 @@ class MailServer:
 
     async def handle_QUIT(self, server, session, envelope):
         return self.replies.get("QUIT", "221 Bye")
+
+
+class TimeLimit(threading.Timer):
+    """A timer whose time is over when the server falls silent, however long that takes."""
+
+    def __init__(self, server: MailServer, _: float, function: Callable[[], None]) -> None:
+        super().__init__(0, function)
+        self._silent = server.silent
+
+    def run(self) -> None:
+        while not self.finished.wait(0.02):
+            if self._silent.is_set():
+                self._silent.clear()
+                self.function()
 
 
 def text_of_letter(letter: EmailMessage) -> str:

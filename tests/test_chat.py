@@ -318,7 +318,7 @@ def test_address_is_checked_again_at_each_message(storage, chat, tell):
 
 def test_next_address_of_a_host_is_tried(chat, monkeypatch, subtests):
     """The first one refuses, has no route, or is silent."""
-    monkeypatch.setattr(webhooks, "TIMEOUT", 1)
+    monkeypatch.setattr(webhooks, "TIMEOUT", 3)
     with silent_address(chat.port) as silent:
         for address in ("127.0.0.3", "::1", "fe80::1", silent):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -20,6 +20,7 @@ import pytest
 from archives import A_HASH, Site
 from cached_pictures import cache_pictures, generate_picture, make_picture
 from click.testing import CliRunner
+from waiting import PATIENCE
 
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
@@ -419,20 +420,20 @@ def pictures_of(site: SampleSite, user: User) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def within_seconds() -> Iterator[None]:
+def within_patience() -> Iterator[None]:
     """Ends a test that hangs."""
 
     def give_up(*_: object) -> None:
         raise AssertionError("it waits")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(20)
+    signal.alarm(PATIENCE)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.usefixtures("within_seconds")
+@pytest.mark.usefixtures("within_patience")
 @pytest.mark.parametrize("name", [USER, CLIENT, "audit.log", SMALL])
 def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
     fifo_in_place(site.path(name))
@@ -453,7 +454,7 @@ def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
     store.users.register("Zo", "z@x.y", "")
 
 
-@pytest.mark.usefixtures("within_seconds")
+@pytest.mark.usefixtures("within_patience")
 @pytest.mark.parametrize("act", [link_to_itself, folder_in_place, fifo_in_place])
 def test_unreadable_file_is_reported_once(site, act, tmp_path, subtests):
     for number, name in enumerate((USER, CLIENT, "next_user_id", "audit.log", "secret_key")):

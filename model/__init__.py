@@ -1,6 +1,7 @@
 """What is stored, and its rules. Everything else builds on this; it imports nothing of the server.
 
-`records` has the types for players, apps and what they do, `site_records` those for the site.
+`records` has the types for players, apps and what they own, `grant_records` those of what apps get
+from players, and `site_records` those for the site.
 `kind` says what a kind of record has (an id, keys, indexes, rules), and `kinds` declares each kind
 once: begin there. `rules` (of passwords and redirect URIs, say), `names`, `addresses` and
 `client_rules` (of new clients) check single values and return the problem as a sentence;

@@ -52,6 +52,7 @@ def kept_rules(client: Client) -> Rules:
         "redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
         "game_url": rules.check_game_url,
         "post_logout_redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
+        "backchannel_logout_uri": lambda uri: (uri and rules.check_redirect_uri(uri)) or None,
     }
 
 
@@ -63,6 +64,7 @@ def new_rules(client: Client) -> Rules:
         "game_url": lambda url: rules.check_game_url(url) or (url and check_opens(url)),
         "description": rules.check_bio,
         "post_logout_redirect_uris": lambda uris: check_new_uris(uris, client.public),
+        "backchannel_logout_uri": check_logout_uri,
         "only_groups": rules.check_groups,
         "device": lambda device: rules.check_device(device, client.public),
         "tags": check_tags,
@@ -75,6 +77,11 @@ def check_new_uris(uris: list[str], public: bool = False) -> str | None:
         return problem
     problems = ((uri, check_opens(uri)) for uri in uris)
     return next((f"{uri!r}: {problem}" for uri, problem in problems if problem), None)
+
+
+def check_logout_uri(uri: str) -> str | None:
+    """Check where an app is about to be told of sign-outs, "" for nowhere."""
+    return (rules.check_redirect_uri(uri) or check_opens(uri)) if uri else None
 
 
 def check_opens(uri: str) -> str | None:

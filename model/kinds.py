@@ -20,6 +20,7 @@ from model.errors import (
     OriginTaken,
     ReportedBefore,
 )
+from model.grant_records import Family
 from model.kind import Index, Kind, Rules, Unique, day_of, hour_of
 from model.records import (
     Client,
@@ -29,10 +30,9 @@ from model.records import (
     Handle,
     Passkey,
     RecoveryCodes,
-    Report,
     User,
 )
-from model.site_records import Invite, Logo, Look, Message, Note, OpenIdKey, State, Webhook
+from model.site_records import Invite, Logo, Look, Message, Note, OpenIdKey, Report, State, Webhook
 
 NO_END = "999999"  # behind the key of every day; of a suspension without an end
 
@@ -197,6 +197,22 @@ OPENID_KEYS = Kind(
     counts=False,
 )
 
+# A restore would bring back what was ended since the backup. There is no index by player: a grant
+# names those that count, and an edit of the player that leaves one out removes its record.
+FAMILIES = Kind(
+    "families",
+    "family",
+    Family,
+    rules.FAMILY_ID,
+    NotFound,
+    fixed=frozenset({"id", "user_id", "client_id", "epoch", "scope", "granted", "created", "salt"}),
+    expires=lambda family: family.expires,
+    locks=64,
+    archived=False,
+    counts=False,
+    checked=False,
+)
+
 # -- names that were given up, covers, reports --------------------------------------------------
 
 # They stay when their player leaves.
@@ -345,13 +361,18 @@ def _queue(message: Message) -> str:
     return queue_of(message.channel, first=message.good_until > 0)
 
 
+_APP = frozenset({"given_up", "channel", "to"})  # fields
 OUTBOX = Kind(
     "outbox",
     "message",
     Message,
     rules.TIME_ID,
     NotFound,
-    indexes=(Index("queue", _queue, {"given_up", "channel", "good_until"}),),
+    indexes=(
+        Index("queue", _queue, {"given_up", "channel", "good_until"}),
+        # The id of the app that waits to be told of a sign-out.
+        Index("app", lambda m: (m.channel == "logout" and not m.given_up and m.to) or None, _APP),
+    ),
     fixed=frozenset({"id", "channel", "event", "browser", "created", "good_until"}),
     expires=lambda message: message.expires,
     locks=16,
@@ -363,7 +384,7 @@ STATES = Kind("states", "state", State, rules.WORD, NotFound, archived=False, co
 
 KINDS = [  # in the order of a backup
     *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, FORMER_EMAILS, COVERS, REPORTS),
-    *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES, PASSKEYS, RECOVERY_CODES),
+    *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES, PASSKEYS, RECOVERY_CODES, FAMILIES),
 ]
 
 

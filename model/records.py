@@ -6,7 +6,7 @@ Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field
 
 from model import rules
@@ -16,6 +16,7 @@ CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired
 NOTICES_KEPT = 5  # of one kind, of one user
+OFFLINE = "offline_access"  # the scope of refresh tokens (OpenID Connect Core 11)
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 COVER_SIZES = {"small": (320, 200), "large": (640, 400)}  # pixels
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
@@ -36,6 +37,11 @@ def added(default: object = MISSING, factory: object = MISSING):
     return field(default=default, default_factory=factory, metadata={"added": True})
 
 
+def sid_of(entry_id: str) -> str:
+    """Return what ID tokens call a session or a family of this id, which it does not tell."""
+    return sha256(f"sid {entry_id}")[:32]
+
+
 @dataclass(slots=True)
 class Grant:
     """A player's consent to one client (RFC 6749 1.3). Tokens name the grant by its id."""
@@ -45,10 +51,17 @@ class Grant:
     since: int
     played: int = added(0)  # when the player was last here in the client's game; 0: never
     hidden: bool = added(False)  # the profile does not show that the player played it
+    families: list[str] = added(factory=list)  # the ids of those that count, oldest first
 
     def end_tokens(self) -> None:
-        """Revoke the grant's codes and tokens by a new id. The consent itself stays."""
+        """Revoke the grant's codes and access tokens by a new id. The consent itself stays."""
         self.id = secrets.token_urlsafe(12)
+
+    def end_family(self, family_id: str) -> None:
+        """End one sign-in of the app, if it counts, and all access tokens with it."""
+        if family_id in self.families:
+            self.families.remove(family_id)
+            self.end_tokens()
 
 
 @dataclass(slots=True)
@@ -60,6 +73,12 @@ class Session:
     browser: str  # for people: "Firefox on Linux"
     used: int = added(0)  # the last use, or up to an hour before it; 0: unknown
     address: str | None = added(None)  # of that use, as `client_address` returns it
+    first_id: str = added("")  # of the session that this one continues, for an app; "": none
+
+    @property
+    def sid(self) -> str:
+        """What ID tokens call it; it stays when an app asks for the password again."""
+        return sid_of(self.first_id or self.id)
 
 
 @dataclass(slots=True)
@@ -159,17 +178,42 @@ class User:
 
         Those of a kind push out no other: a moderator could hide what somebody did to the account.
         """
-        latest = max((each.since for each in self.notices), default=0)
         others = [each for each in self.notices if each.text != text]
         dropped = [each for each in others if each.kind == kind][: 1 - NOTICES_KEPT]
         kept = [each for each in others if each not in dropped]
-        since = max(now_ms(), latest + 1)
+        since = max([now_ms(), *(each.since + 1 for each in self.notices)])
         self.notices = [*kept, Notice(plain(text), since, kind, dump_words(text))]
 
     @property
     def consents(self) -> dict[str, Grant]:
         """The grants that the player gave to be remembered, by client id."""
         return {client_id: grant for client_id, grant in self.grants.items() if grant.scope}
+
+    @property
+    def families(self) -> set[str]:
+        """The ids of the families of refresh tokens that count."""
+        return {each for grant in self.grants.values() for each in grant.families}
+
+    @property
+    def sign_ins(self) -> set[str]:
+        """The ids of where the player is signed in: sessions of browsers, and families of apps."""
+        return {each.id for each in self.sessions} | self.families
+
+    def forget_sign_ins(self) -> None:
+        """Drop what is in no backup: where the player is signed in, also by apps."""
+        self.sessions = []
+        for grant in self.grants.values():
+            grant.families = []
+
+    def end_app_sessions(self, client_ids: Iterable[str]) -> None:
+        """End where these apps keep the player signed in, and where they are about to.
+
+        A code that was not exchanged yet ends as well: otherwise it would bring a family back.
+        """
+        for grant in map(self.grants.get, client_ids):
+            if OFFLINE in grant.scope:
+                grant.families = []
+                grant.end_tokens()
 
     def keep_grants(self, exists: Callable[[str], bool]) -> None:
         """Keep the newest GRANTS_KEPT grants of the clients that exist; drop those of old tests."""
@@ -216,6 +260,8 @@ class Client:
     declined: bool = added(False)  # a moderator looked at the game, and left it unlisted
     device: bool = added(False)  # of a public client: it signs in on another device (RFC 8628)
     tags: list[str] = added(factory=list)  # of its game, from TAGS in `model.client_rules`
+    backchannel_logout_uri: str = added("")  # of OpenID Connect Back-Channel Logout; "": none
+    epoch: str = added("")  # another one at each time the app is disabled: families before it end
 
     @property
     def cover_id(self) -> str | None:
@@ -277,36 +323,6 @@ class Client:
 
 
 @dataclass(slots=True)
-class AuthorizationCode:
-    """The record of an authorization code (RFC 6749 4.1.2), or a player's answer to a device."""
-
-    client_id: str
-    user_id: int  # 0: the player refused a device
-    grant_id: str
-    scope: list[str]
-    redirect_uri: str | None  # None: issued to a game or a device, which has none
-    code_challenge: str | None  # RFC 7636, method S256
-    issued: int = field(default_factory=now_ms)
-    granted: str | None = added(None)  # scope; None: all that was asked for
-    nonce: str | None = added(None)  # OpenID Connect Core 3.1.2.1; None without the scope openid
-    auth_time: int | None = added(None)  # when the player signed in; None without it
-    amr: list[str] = added(factory=list)  # how (RFC 8176); [] without it, or a password
-
-
-@dataclass(slots=True)
-class DeviceRequest:
-    """The record of a user code: a device waits for a player's answer (RFC 8628 3.1)."""
-
-    client_id: str
-    scope: list[str]
-    device_id: str  # the answer is stored under it
-    network: str  # where the device is, as `client_address` returns it; "": a page asked
-    issued: int = field(default_factory=now_ms)
-    granted: str | None = added(None)  # scope; None: all that was asked for
-    tester: int | None = added(None)  # the user who tests the app: nobody else answers
-
-
-@dataclass(slots=True)
 class FormerName:
     """A name that a player gave up, which nobody else gets for a while."""
 
@@ -333,22 +349,6 @@ class Cover:
     client_id: str
     small: str
     large: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What a player told the moderators of another player or of a game."""
-
-    id: str  # the time, and random letters: ids are in the order in which reports came
-    by: int
-    about: str  # "user:" and a user id, or "client:" and a client id
-    reason: str  # one of REPORT_REASONS
-    text: str
-    created: int
-    expires: int
-    answer: str | None = None  # of a moderator, for moderators; None: it waits for one
-    answered_by: int | None = None
-    answered: int | None = None
 
 
 @dataclass(slots=True)

@@ -55,6 +55,7 @@ REPORT_REASONS = {  # as the form words them
 REPORT_LENGTH = 500  # characters
 THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7638: a SHA-256 in base64url
 SHA256 = re.compile(r"[0-9a-f]{64}")
+FAMILY_ID = re.compile(r"[A-Za-z0-9_-]{16}")
 INVITE_ID = re.compile(rf"{TIME_ID.pattern}|{SHA256.pattern}")
 WORD = re.compile(r"[a-z]{1,30}")  # the id of a record of which there is one
 NOTE_LENGTH = 300  # characters

@@ -1,4 +1,4 @@
-"""The records of the site itself; `model.kinds` has their keys and rules.
+"""The records of the site itself, and of its moderation; `model.kinds` has their keys and rules.
 
 Times are integer milliseconds since 1970 UTC.
 """
@@ -29,6 +29,22 @@ class Invite:
     def ends(self) -> int:
         """When it stopped, or stops, being good."""
         return self.revoked or self.good_until or self.expires
+
+
+@dataclass(slots=True)
+class Report:
+    """What a player told the moderators of another player or of a game."""
+
+    id: str  # the time, and random letters: ids are in the order in which reports came
+    by: int
+    about: str  # "user:" and a user id, or "client:" and a client id
+    reason: str  # one of REPORT_REASONS
+    text: str
+    created: int
+    expires: int
+    answer: str | None = None  # of a moderator, for moderators; None: it waits for one
+    answered_by: int | None = None
+    answered: int | None = None
 
 
 @dataclass(slots=True)
@@ -102,7 +118,7 @@ class Message:
     """A message that waits to be sent."""
 
     id: str  # ids are in the order in which messages came
-    channel: str  # "chat" or "mail"
+    channel: str  # "chat", "mail" or "logout"
     event: str  # what it tells of; of a letter, its kind
     body: str  # of a letter, all of it with its headers; "": it is composed as it is sent
     created: int
@@ -113,7 +129,7 @@ class Message:
     problem: str = ""  # of the last try
     given_up: int = 0  # when; 0: it is not
     claimed: int = 0  # until when a sender has it, by the clock of the storage
-    to: str = ""  # the email address of a letter
+    to: str = ""  # the email address of a letter, or the id of an app
     browser: str = ""  # that asked for the link in a letter: the hash of a secret that it keeps
     good_until: int = 0  # when the link in a letter ends; 0: it has none
     language: str = added("")  # of the page that asked for a letter

@@ -31,8 +31,9 @@ from typing import TypeVar
 
 from model import kinds
 from model.errors import StorageError, TooManyAttempts
+from model.grant_records import AuthorizationCode, DeviceRequest
 from model.kind import Kind
-from model.records import Attempt, AuthorizationCode, DeviceRequest, User, now_ms
+from model.records import Attempt, User, now_ms
 from model.site_records import OpenIdKey
 from storage.audit_lines import decode_lines, lines_about, time_of
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
@@ -297,6 +298,7 @@ class Storage(ABC):
             (kinds.USERS, kinds.CLIENTS, kinds.INVITES, kinds.HANDLES, kinds.OPENID_KEYS),
         )
         users.clients, users.invites = self.clients, self.invites
+        users.families = self.records(kinds.FAMILIES)
         users.former_names = self.records(kinds.FORMER_NAMES)
         users.former_emails = self.records(kinds.FORMER_EMAILS)
         self.invites.accounts_of = users.accounts_of

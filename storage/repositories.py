@@ -69,8 +69,8 @@ class Records(ABC, Generic[Record]):
         """
         return make(self.read(record_id))
 
-    def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
-        """Return `make(record)` for each id, in this order, as `read_from` does.
+    def read_from_many(self, ids: list, make: Callable[[Record], Value] = unchanged) -> list[Value]:
+        """Return the record of each id, or `make` of it, in this order, as `read_from` does.
 
         Those that are unknown or damaged are left out.
         """
@@ -216,6 +216,13 @@ class Records(ABC, Generic[Record]):
         """`with deleting(id) as record:` check it; the end of the block removes the record.
 
         Those of other kinds that die with it are removed as well.
+        """
+
+    @abstractmethod
+    def discard(self, ids: Iterable[Id]) -> None:
+        """Remove records that do not count any more, of a kind that expires and has no other keys.
+
+        It raises no error, and a power cut may undo it: what stays is removed when it has expired.
         """
 
     def before_save(self, record: Record, before: dict) -> None:

@@ -17,6 +17,7 @@ from model.errors import (
     LastAdministrator,
     NameKept,
 )
+from model.grant_records import Family
 from model.kind import FIRST_DAY
 from model.kinds import HANDLES, NO_END, USERS
 from model.names import check_name, normal_name, unique_key
@@ -39,12 +40,14 @@ class Users(Records[User]):
 
     An edit drops grants of clients that no longer exist, then all but the newest GRANTS_KEPT. A
     name that a player gives up, or leaves behind, is kept for that player for NAME_KEPT_DAYS, and
-    so is a confirmed address that is replaced, for EMAIL_KEPT_DAYS.
+    so is a confirmed address that is replaced, for EMAIL_KEPT_DAYS. A family of refresh tokens that
+    the player's grants name no more is removed after the edit.
     """
 
     kind = USERS
     clients: Clients
     invites: Invites
+    families: Records[Family]
     former_names: FormerNames
     former_emails: FormerEmails
 
@@ -223,6 +226,18 @@ class Users(Records[User]):
             for name, value in {field: text, **others}.items():
                 setattr(user, name, value)
         return user
+
+    @contextlib.contextmanager
+    def edit(self, record_id: int, changes: Set[str] = frozenset()) -> Iterator[User]:
+        with super().edit(record_id, changes) as user:
+            before = user.families
+            yield user
+        self.families.discard(before - user.families)
+
+    def delete(self, record_id: int, before: Before[User] = ignore) -> None:
+        with self.deleting(record_id) as user:
+            before(user)
+        self.families.discard(user.families)
 
     @contextlib.contextmanager
     def administered_without(self, user_id: int) -> Iterator[None]:

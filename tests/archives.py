@@ -7,8 +7,9 @@ from pathlib import Path
 from werkzeug.security import generate_password_hash
 
 from images.pictures import generate_picture
+from model.grant_records import Family
 from model.kind import DAY_MS
-from model.kinds import CLIENTS, HANDLES, KINDS, USERS
+from model.kinds import CLIENTS, FAMILIES, HANDLES, KINDS, USERS
 from model.records import Grant, Session, Suspension, User, now_ms
 from model.site_records import OpenIdKey
 from storage import Storage, open_storage
@@ -55,7 +56,7 @@ def read_archived(store: Storage) -> tuple:
     with store.snapshot() as snapshot:
         users = list(snapshot.users())
         for user, _ in users:
-            user.sessions = []
+            user.forget_sign_ins()
         records = (list(snapshot.records(kind)) for kind in (CLIENTS, HANDLES))
         return users, list(snapshot.deleted_ids()), *records
 
@@ -80,6 +81,7 @@ def write_archive(path: Path, members: Members) -> None:
 
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
 KEY_ID, PRIVATE_HALF = "k" * 43, "a private half"  # of the key of ID tokens
+FAMILY_ID = "f" * 16
 LARGEST = 500  # the largest id that was given
 
 
@@ -103,7 +105,10 @@ def fill(store: Storage) -> None:
     with store.users.edit(ADA) as ada:
         ada.sessions = [Session("adas session", 1, "Firefox on Linux")]
         ada.bio = "Line\nline\t“🙂” \\ ' \" {}"
-        ada.grants = {client.id: Grant("a grant", ["userinfo"], 2)}
+        ada.grants = {client.id: Grant("a grant", ["userinfo"], 2, families=[FAMILY_ID])}
+    times = {"created": 2, "expires": now_ms() + DAY_MS}
+    family = Family(FAMILY_ID, ADA, client.id, "", [], "", salt="a salt", current="a hash", **times)
+    store.records(FAMILIES).add(family)
     with store.users.edit(BOB) as bob:
         bob.suspension = Suspension(ADA, reason="Zoë 🙂")
     store.invites.issue(7)

@@ -1,9 +1,10 @@
 """The declarations of the kinds of records."""
 
 from model import records
+from model.grant_records import Family
 from model.kinds import KINDS
-from model.records import Client, Report, Suspension, User
-from model.site_records import Invite, Message, Note, OpenIdKey
+from model.records import Client, Suspension, User
+from model.site_records import Invite, Message, Note, OpenIdKey, Report
 
 GAME = {"game_url": "https://chess.example/", "listed": True}
 SAMPLES = {
@@ -15,6 +16,7 @@ SAMPLES = {
     "invites": lambda: Invite("0" * 64, 5, "f" * 64),
     "user_notes": lambda: Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
     "outbox": lambda: Message("0" * 15 + "-00000000", "chat", "player", "", 5, 6),
+    "outbox.app": lambda: Message("0" * 15 + "-00000000", "logout", "logout", "", 5, 6, to="app"),
     "handles": lambda: records.Handle("ada", 1),
     "former_emails": lambda: records.FormerEmail("0" * 64, 1, 5, 4),
     "former_names": lambda: records.FormerName("0" * 64, 1, 5),
@@ -23,6 +25,7 @@ SAMPLES = {
     "reports.client": lambda: Report("0" * 15 + "-00000000", 1, "client:x", "spam", "", 5, 6),
     "openid_keys": lambda: OpenIdKey("k" * 43, "", "", 5, 6),
     "passkeys": lambda: records.Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5),
+    "families": lambda: Family("f" * 16, 1, "c" * 24, "", [], "", 5, 6, "salt", "0" * 64),
     "recovery_codes": lambda: records.RecoveryCodes(1, ["0" * 64], 5),
 }
 

@@ -6,15 +6,17 @@ import threading
 import time
 
 import pytest
+from conftest import on_each_backend
 from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up, signed_in
 from waiting import PATIENCE
 
 from identity.access import passwords
 from identity.access.links import issue_first_account_link
-from identity.acts import accounts
+from identity.acts import accounts, sessions
 from identity.acts.actors import Actor, Authority
 from identity.http import limits
 from model.errors import LastAdministrator
+from model.kinds import FAMILIES
 from model.records import ADMINISTRATOR, MODERATOR, PLAYER
 
 
@@ -82,6 +84,39 @@ def test_one_of_two_racing_password_changes_succeeds(
     for number in range(2):
         answer = open_browser().sign_in(password=f"{ANOTHER} {number}")
         assert answer.status_code == (303 if number == won else 403)
+
+
+@on_each_backend
+def test_refreshes_beside_a_sign_out_bring_nothing_back(app, store, ada, adas_browser, program):
+    """Of eight apps; each stops at the first refusal."""
+    good = threading.Semaphore(0)
+
+    def refresh_until_refused(http, token: str) -> tuple[int, str, str]:
+        form = {"grant_type": "refresh_token", "client_id": program.id}
+        form["client_secret"], access = program.secret, "none"
+        while True:
+            answer = http.post("/oauth/token", data=form | {"refresh_token": token})
+            if answer.status_code != 200:
+                return answer.status_code, answer.json["error"], access
+            access, token = answer.json["access_token"], answer.json["refresh_token"]
+            good.release()
+
+    def sign_out() -> None:
+        for _ in range(24):
+            assert good.acquire(timeout=PATIENCE)
+        sessions.sign_out(Authority(store, Actor(ada.id)), ada.id)
+
+    for _ in range(3):
+        adas_browser.sign_in()
+        codes = [adas_browser.allow(program, scope="offline_access") for _ in range(8)]
+        tokens = [program.exchange_standard(each).json["refresh_token"] for each in codes]
+        assert len(store.users.read(ada.id).families) == 8
+        calls = [functools.partial(refresh_until_refused, app.test_client(), t) for t in tokens]
+        for status, error, access_token in race(sign_out, *calls)[1:]:
+            assert (status, error) == (400, "invalid_grant")
+            assert program.whois(access_token).status_code == 401
+        assert store.users.read(ada.id).families == set()
+        assert store.records(FAMILIES).ids() == []
 
 
 @pytest.mark.parametrize("how", ["demotion", "deletion"])

@@ -12,7 +12,10 @@ DEPLOY = Path(__file__).parent.parent / "deploy"
 SITE = (DEPLOY / "nginx.conf").read_text().replace("id.example.org", "games.example.com")
 UNIT = (DEPLOY / "identity-server.service").read_text()
 DEVICE = "location ~ ^/(play/[^/]+/authorize|device|device/decision)\\z"
-TOKENS = "location ~ ^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))\\z"
+TOKENS = (
+    "location ~ ^/(oauth/(token|device|revoke|introspect)|api/(oauth/token|tickets|tickets/check))"
+)
+TOKENS += "\\z"
 OWN = "location = /own { return 204; }"
 
 

@@ -1,8 +1,9 @@
 """Finds what is wrong with an installation on the disk, and repairs what can be repaired.
 
 The records are the truth, and every repair follows from them. A record that cannot be read is left
-to a person, and keeps its entries and pictures. Codes, attempts and who plays are not
-looked at: they expire. Nor is what a killed restore left: the next restore or backup removes it.
+to a person, and keeps its entries and pictures. Codes, attempts, who plays and what is in families
+are not looked at: they expire. Nor is what a killed restore left: the next restore or backup
+removes it.
 """
 
 import contextlib

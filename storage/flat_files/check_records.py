@@ -73,7 +73,9 @@ class RecordCheck:
     def check_others(self) -> Problems:
         """Check the records of the other kinds, and the entries of their keys."""
         for kind in kinds.KINDS:
-            if kind is not USERS:
+            if not kind.checked:
+                yield from self._check_names(kind)
+            elif kind is not USERS:
                 yield from self._check_records(kind)
                 if self._layout.path(kind.name) not in self._walk.refused:
                     yield from self._check_entries(kind)
@@ -83,6 +85,14 @@ class RecordCheck:
         look = functools.partial(self._look_at_record, kind)
         locks_of = functools.partial(self._locks_of, kind)
         yield from self._walk.check_folder(self._layout.path(kind.name), names, look, locks_of)
+
+    def _check_names(self, kind: Kind) -> Problems:
+        """Check the files of a kind that is not `checked` without reading them."""
+        names = re.compile(rf"(?:{kind.id.pattern})\.json")
+        yield from self._walk.check_folder(self._layout.path(kind.name), names)
+        for index in (yield from self._walk.paths_in(self._layout.path("index", kind.name))):
+            for value in (yield from self._walk.paths_in(index)):
+                yield from self._walk.check_folder(value, kind.id, mode=None)
 
     def _check_entries(self, kind: Kind) -> Problems:
         """Check the entries of a kind that no record of it was found to need, and the folders."""

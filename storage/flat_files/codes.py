@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from model.encoding import DECODER, build_record, encode_values, record_as_dict
 from model.errors import CodeSpent, NoSuchCode
-from model.records import AuthorizationCode, sha256
+from model.grant_records import AuthorizationCode
+from model.records import sha256
 from storage.contract import UNKNOWN_CODE, Code, Codes
 from storage.files import raises_storage_errors
 from storage.flat_files import disk

@@ -147,10 +147,14 @@ class Layout:
 
     def record_lock(self, kind: Kind, record_id: int | str) -> Lock:
         """Return the lock of one record; of a kind with one lock it is that of the kind."""
+        return self.lock(self.lock_names(kind, record_id)[-1])
+
+    def lock_names(self, kind: Kind, record_id: int | str) -> list[str]:
+        """Return the names of the locks of a kind and of one record, which may be the same."""
         if kind.locks == 1:
-            return self.kind_lock(kind)
+            return [kind.name]
         number = record_id if kind.number else zlib.crc32(record_id.encode())
-        return self.lock(f"{kind.name}-{number % kind.locks}")
+        return [kind.name, f"{kind.name}-{number % kind.locks}"]
 
     def record_locks(self, kind: Kind) -> list[Lock]:
         """Return the locks of single records of a kind that has several locks."""

@@ -206,8 +206,8 @@ class RecordFiles(Records):
     def adding(self, record: Record) -> Iterator[None]:
         self.kind.require_rules(record)
         path, keys = self.path(record.id), keys_of(self.kind, record)
+        self._remove_expired()
         with translate_os_errors(), self.changing():
-            self._remove_expired()
             if os.path.lexists(path):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
             self.require_free_keys(record)
@@ -218,8 +218,8 @@ class RecordFiles(Records):
     @raises_storage_errors
     def put(self, record: Record) -> None:
         old = []
+        self._remove_expired()
         with self.layout.inner_lock(self.kind.name):
-            self._remove_expired()
             with contextlib.suppress(NotFound, DamagedRecord):
                 old = keys_of(self.kind, self.read_file(record.id))
             keys = keys_of(self.kind, record)
@@ -271,17 +271,39 @@ class RecordFiles(Records):
         """Remove the file of a record, and what else there is of it but its entries."""
         disk.remove_durably(self.path(record.id))
 
+    def discard(self, ids: Iterable[Id]) -> None:
+        for record_id in ids:
+            with contextlib.suppress(StorageError):
+                self._remove_unsynced(record_id)
+
     def _remove_expired(self) -> None:
-        """Remove some expired records, under the kind's lock; a power cut may bring them back."""
+        """Remove some expired records; a power cut may bring them back. It raises no error."""
         if self.kind.expires is None or not self._cleaning.is_due():
             return
+        day, today = self.kind.key("day"), day_of(now_ms())
+        with contextlib.suppress(OSError):
+            days = (each for each in sorted(os.listdir(self.entries.folder(day))) if each < today)
+            members = ((value, each) for value in days for each in self.entries.members(day, value))
+            for value, record_id in itertools.islice(members, REMOVED_AT_ONCE):
+                with contextlib.suppress(StorageError):
+                    self._remove_unsynced(record_id, value)
+
+    def _remove_unsynced(self, record_id: Id, entry: str | None = None) -> None:
+        """Remove a record, perhaps inside an edit of another kind.
+
+        The `entry` of a day by which it was found goes as well; the record stays if that is another
+        day than its own: a kill in an edit left the entry, and the record counts for longer.
+        """
         day = self.kind.key("day")
-        folder = self.entries.folder(day)
-        expired = (each for each in sorted(os.listdir(folder)) if each < day_of(now_ms()))
-        members = ((value, each) for value in expired for each in self.entries.members(day, value))
-        for value, record_id in itertools.islice(members, REMOVED_AT_ONCE):
-            with contextlib.suppress(DamagedRecord, NotFound):
-                for key in keys_of(self.kind, self.read_file(record_id)):
-                    self.entries.remove(*key, record_id)
-                os.unlink(self.path(record_id))
-            self.entries.remove(day, value, record_id)
+        with translate_os_errors(), contextlib.ExitStack() as held:
+            for name in self.layout.lock_names(self.kind, record_id):
+                held.enter_context(self.layout.inner_lock(name))
+            with contextlib.suppress(NotFound, DamagedRecord):
+                record = self.read_file(record_id)
+                if entry in (None, day.of(record)):
+                    *others, (_, entry) = keys_of(self.kind, record)
+                    for key in others:
+                        self.entries.remove(*key, record_id)
+                    os.unlink(self.path(record_id))
+            if entry:  # last: after a kill before it, a further try finds the record
+                self.entries.remove(day, entry, record_id)

@@ -28,7 +28,7 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.load import remove_leftovers
 from storage.flat_files.pictures import will_be_generated
 from storage.flat_files.record_files import RecordFiles
-from storage.maintenance import Progress, Report, Snapshot, Steps
+from storage.maintenance import Progress, Report, Snapshot, Steps, ignore
 
 Spool = tuple[list, BinaryIO]  # ids, and a pickle of the content of each record
 
@@ -48,7 +48,7 @@ def snapshot(
         before()
         spools = {}
         with contextlib.ExitStack() as held:
-            for kind in (each for each in kinds.KINDS if each.copied):
+            for kind in (each for each in kinds.KINDS if each.copied and each.checked):
                 # Until the last kind is read: an app and its cover are of one moment.
                 held.enter_context(layout.kind_lock(kind))
                 spools[kind.name] = _spool(layout, kind, new_file())
@@ -159,12 +159,22 @@ class FrozenFiles(Snapshot):
         return sorted(self._deleted)
 
     def records(self, kind: Kind) -> Iterator[Any]:
-        ids, file = self._spools[kind.name]
+        if not kind.checked:  # only for a copy; those of a moment later are as good
+            with tempfile.TemporaryFile(dir=self._layout.data_dir) as file:
+                with self._layout.kind_lock(kind):
+                    spool = _spool(self._layout, kind, file)
+                self._steps.total += len(spool[0])
+                yield from self._records_in(kind, *spool)
+        else:
+            yield from self._records_in(kind, *self._spools[kind.name])
+
+    def _records_in(self, kind: Kind, ids: list, file: BinaryIO) -> Iterator[Any]:
         holders = Holders(len(ids) * len(kind.unique))
+        skip = self._skip if kind.checked else ignore  # else no check would name it
         for place, record_id in enumerate(self._steps.each(ids)):
             content, name = pickle.load(file), f"{kind.name}/{record_id}.json"
             if isinstance(content, str):
-                self._skip(content)
+                skip(content)
                 continue
             try:
                 record = decode_record(content, kind.record, name, id=record_id)
@@ -177,7 +187,7 @@ class FrozenFiles(Snapshot):
                         other = f"{kind.name}/{holder}.json"
                         raise DamagedRecord(name, f"its {key.name} is that of {other}")
             except DamagedRecord as error:
-                self._skip(error)
+                skip(error)
             else:
                 yield record
 

@@ -10,7 +10,8 @@ import secrets
 
 from model.encoding import decode_record, record_as_dict
 from model.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
-from model.records import AuthorizationCode, now_ms, sha256
+from model.grant_records import AuthorizationCode
+from model.records import now_ms, sha256
 from storage.contract import UNKNOWN_CODE, Code, Codes
 from storage.maintenance import Cleaning
 from storage.postgresql.connections import Database

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 from model.encoding import decode_record, record_as_dict
-from model.errors import AlreadyThere, DamagedRecord
+from model.errors import AlreadyThere, DamagedRecord, StorageError
 from model.kind import Kind, day_of
 from model.kinds import dependents_of
 from model.records import now_ms
 from storage.maintenance import REMOVED_AT_ONCE, Cleaning
 from storage.postgresql.connections import Database, Rows
-from storage.repositories import Id, Record, Records, Value
+from storage.repositories import Id, Record, Records, Value, unchanged
 
 CACHED = 1000  # decoded records of a kind
 
@@ -90,7 +90,7 @@ class RecordTable(Records):
     def _sound(self, ids: Iterable[Id]) -> list[Id]:
         return [*filter(self._is_sound, set(ids))]
 
-    def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
+    def read_from_many(self, ids: list, make: Callable[[Record], Value] = unchanged) -> list[Value]:
         sound = self._sound(ids)
         rows = self._select("WHERE id = ANY(%s)", sound) if sound else []
         made = {record.id: make(record) for record in self.readable(rows)}
@@ -231,6 +231,12 @@ class RecordTable(Records):
     def remove(self, record_id: Id) -> None:
         """Remove the row of a record, in a transaction."""
         self.database.save(f"DELETE FROM {self.kind.name} WHERE id = %s", [record_id])
+
+    def discard(self, ids: Iterable[Id]) -> None:
+        if sound := self._sound(ids):
+            query = f"DELETE FROM {self.kind.name} WHERE id = ANY(%s)"
+            with contextlib.suppress(StorageError), self.database.transaction():
+                self.database.save(query, [sound])
 
     def _remove_dependents(self, kind: Kind, ids: list) -> None:
         for each, index in dependents_of(kind):

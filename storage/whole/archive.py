@@ -134,7 +134,7 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, report: Report) -> int:
     _add(archive, "format", b"%d\n" % VERSION)
     _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
     for user, pictures in snapshot.users():
-        user.sessions = []
+        user.forget_sign_ins()
         if _add_record(archive, f"users/{user.id}.json", user, report):
             players += 1
             for name, size in picture_names(user).items() if pictures else ():
@@ -321,7 +321,8 @@ def _load_user(load: Load, user: User, pictures: dict[str, bytes], report: Repor
     """Load a player, without sessions. Raises DamagedRecord if a picture is missing."""
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or needs_picture(user)):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
-    user.sessions, user.pfp_generated = [], not pictures
+    user.forget_sign_ins()
+    user.pfp_generated = not pictures
     if problem := check_email(user.email):  # the player can sign in with it all the same
         user.email_verified = False
         report(f"users/{user.id}.json: email: {problem} It counts as not confirmed")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from conftest import BACKENDS
 
-from model.records import AuthorizationCode, Client, DeviceRequest, User
+from model.grant_records import AuthorizationCode, DeviceRequest
+from model.records import Client, User
+from storage import Storage
 
 
 @pytest.fixture(params=BACKENDS)
@@ -83,3 +85,9 @@ class StoredRows:
 def stored(backend, folders, storage) -> StoredFiles | StoredRows:
     url = backend.setting(folders[0])
     return StoredFiles(folders[0]) if url == "files" else StoredRows(url)
+
+
+@pytest.fixture
+def empty(backend, tmp_path, unsynced, drawn_once) -> Storage:
+    """Another installation on the same backend."""
+    return backend.open(str(tmp_path / "empty"), str(tmp_path / "empty pictures"))

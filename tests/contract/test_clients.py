@@ -8,9 +8,12 @@ import pytest
 
 from model import client_rules
 from model.errors import CodeSpent, InvalidField, NoSuchClient, NoSuchCode
-from model.records import AuthorizationCode, Client, DeviceRequest, now_ms
+from model.grant_records import AuthorizationCode, DeviceRequest
+from model.records import Client, now_ms
 
 from .base import together
+
+LOGOUT = "backchannel_logout_uri"
 
 
 class TestClients:
@@ -100,9 +103,9 @@ class TestClients:
         assert (changed.redirect_uris, changed.description) == (uris, "Still here.")
         assert changed.accepts_redirect_uri(uris[0])
         held = storage.clients.kind.must_hold(changed).items()
-        assert [check(getattr(changed, field)) for field, check in held] == [None] * 4
+        assert [check(getattr(changed, field)) for field, check in held] == [None] * 5
         wrong = {"redirect_uris": uris[:1], "game_url": "http://a.example:0/"}
-        for field, value in (wrong | {"post_logout_redirect_uris": uris}).items():
+        for field, value in (wrong | {"post_logout_redirect_uris": uris, LOGOUT: uris[0]}).items():
             with pytest.raises(InvalidField), storage.clients.edit(old.id) as client:
                 setattr(client, field, value)
             with pytest.raises(InvalidField):

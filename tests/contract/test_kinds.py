@@ -13,7 +13,7 @@ from model import kinds
 from model.errors import AlreadyThere, InvalidField, KeyTaken, NotFound
 from model.kind import DAY_MS, Index, Kind, Unique
 from model.records import now_ms
-from storage import Storage, find_upgrade
+from storage import find_upgrade
 from storage.repositories import Records
 from storage.whole.archive import backup, restore
 
@@ -77,11 +77,6 @@ class TestKinds:
         """The notes of an installation with one player, Ada."""
         storage.users.register("Ada", "ada@example.org", "")
         return storage.records(NOTES)
-
-    @pytest.fixture
-    def empty(self, backend, tmp_path, unsynced, drawn_once) -> Storage:
-        """Another installation on the same backend."""
-        return backend.open(str(tmp_path / "empty"), str(tmp_path / "empty pictures"))
 
     def test_record_is_read_as_added(self, notes):
         [note] = write(notes, "Chess")

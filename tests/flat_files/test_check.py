@@ -25,7 +25,8 @@ from waiting import PATIENCE
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
 from model.errors import BadInstallation, NoSuchPicture, StorageError
-from model.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, User, sha256
+from model.grant_records import AuthorizationCode
+from model.records import ADMINISTRATOR, PICTURE_SIZES, User, sha256
 from model.site_records import OpenIdKey
 from storage.flat_files import disk
 from storage.flat_files.backend import FlatFiles

@@ -1,23 +1,27 @@
 """The entries of keys: of racing edits, of a large load, and of keys that a version adds."""
 
+import contextlib
 import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from contract.base import together
 from contract.test_loading import ada, load_is_refused
 
 from model.errors import DamagedRecord, StorageFailed
-from model.kind import hour_of
-from model.kinds import USERS
+from model.grant_records import Family
+from model.kind import DAY_MS, day_of, hour_of
+from model.kinds import FAMILIES, USERS
 from model.records import now_ms
-from storage import open_storage
+from storage import Storage, open_storage
 from storage.flat_files import entry_writer
 from storage.flat_files.entries import Entries
+from storage.flat_files.layout import Layout
 from storage.flat_files.load import staging_of
 from storage.maintenance import Load
 
@@ -45,6 +49,45 @@ def test_entry_on_a_broken_disk_holds_nobody(store, monkeypatch):
     monkeypatch.setattr("os.path.lexists", lambda path: False)  # its answer to every error
     entries.put(key, DAY, 1)
     assert entries.members(key, DAY) == [1]
+
+
+# -- records that have expired -------------------------------------------------------------------
+
+
+def add_family(store: Storage, letter: str, days: int) -> None:
+    """Add a family that expires in so many days."""
+    now = now_ms()
+    store.records(FAMILIES).add(
+        Family(16 * letter, 1, "", "", [], "", now, now + days * DAY_MS, "salt", "hash")
+    )
+
+
+def test_entry_of_an_earlier_day_that_a_kill_left_ends_no_record(store, open_installation):
+    add_family(store, "a", 5)
+    entries, day = Entries(store.layout, FAMILIES), FAMILIES.key("day")
+    earlier = day_of(now_ms() - 3 * DAY_MS)
+    entries.put(day, earlier, 16 * "a")
+    add_family(open_installation(), "b", 5)  # which removes what has expired
+    assert store.records(FAMILIES).ids() == [16 * "a", 16 * "b"]
+    assert earlier not in entries.values(day)
+
+
+def test_removal_of_expired_records_holds_the_locks_of_one(store, open_installation, monkeypatch):
+    for letter in "abc":
+        add_family(store, letter, -3)
+    hold, removed = Layout.inner_lock, []
+
+    @contextlib.contextmanager
+    def count(layout: Layout, name: str) -> Iterator[None]:
+        before = len(store.records(FAMILIES).ids())
+        with hold(layout, name):
+            yield
+        removed.append(before - len(store.records(FAMILIES).ids()))
+
+    monkeypatch.setattr(Layout, "inner_lock", count)
+    add_family(open_installation(), "d", 5)
+    assert store.records(FAMILIES).ids() == [16 * "d"]
+    assert (removed.count(1), max(removed)) == (6, 1)  # the locks of the kind and of the record
 
 
 # -- a load with so many records that a process of its own writes their entries ------------------
@@ -117,7 +160,7 @@ def put_or_die(self, *args, **options):
         os.kill(os.getpid(), signal.SIGKILL)
     put(self, *args, **options)
 Entries.put = put_or_die
-from storage import open_storage
+from storage import Storage, open_storage
 open_storage(sys.argv[1], sys.argv[2])
 """
 

@@ -28,16 +28,9 @@ from identity.acts.actors import COMMAND, Authority
 from identity.oauth.openid import rotate_keys
 from model import errors
 from model.errors import EmailTaken, IdTaken, InviteSpent, NameTaken, StorageFailed
+from model.grant_records import AuthorizationCode
 from model.kinds import KINDS
-from model.records import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    AuthorizationCode,
-    Client,
-    Grant,
-    User,
-    sha256,
-)
+from model.records import ADMINISTRATOR, PICTURE_SIZES, Client, Grant, User, sha256
 from model.rules import USER_ID, USER_IDS_END
 from storage import contract, open_storage
 from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT

@@ -7,14 +7,19 @@ statement and whether that statement still runs. The answer is a line with the e
 the operation ended before, -9 if the process was killed.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 from identity.acts import apps as app_acts
 from identity.acts.actors import COMMAND, Authority
+from identity.oauth.refresh import start_family, use_refresh_token
+from identity.oauth.terms import InvalidGrant
 from images.pictures import generate_picture
+from model.grant_records import AuthorizationCode
 from model.records import ADMINISTRATOR, COVER_SIZES, PLAYER, User
 from storage import Storage, open_storage
 from storage.postgresql import connections
@@ -25,6 +30,28 @@ def demote(store: Storage, user_id: int) -> None:
     with store.users.administered_without(user_id), store.users.edit(user_id) as user:
         user.mod_level = PLAYER
         store.audit.write("mod-level", 1, user=user_id)
+
+
+def request_to(store: Storage) -> SimpleNamespace:
+    """Return what the token endpoint knows of a request."""
+    environ = {"REMOTE_ADDR": "127.0.0.1"}
+    return SimpleNamespace(storage=store, environ=environ, days_kept=(30, 365), openid=False)
+
+
+def exchange(store: Storage, code: str) -> str:
+    """Exchange a code, which is the id of its family as well, for a refresh token."""
+    found = store.codes.read(code, AuthorizationCode)
+    form, client = {"grant_type": "authorization_code", "code": code}, found.client_id
+    token = start_family(request_to(store), form, found, store.clients.read(client))
+    store.codes.spend(code)
+    return token
+
+
+def refresh(store: Storage, client_id: str, token: str) -> None:
+    """Use a refresh token; one that was replaced ends its family."""
+    with contextlib.suppress(InvalidGrant):
+        client = store.clients.read(client_id)
+        use_refresh_token(request_to(store), client, {"refresh_token": token})
 
 
 OPERATIONS = {
@@ -46,6 +73,9 @@ OPERATIONS = {
     "save cover": lambda store, client_id: app_acts.save_cover(
         Authority(store, COMMAND), client_id, dict.fromkeys(COVER_SIZES, b"new")
     ),
+    "exchange": exchange,
+    "refresh": refresh,
+    "refresh with an old token": refresh,
     "rotate keys": lambda store: store.keys.rotate(drop_old=False),
 }
 

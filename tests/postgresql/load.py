@@ -4,6 +4,7 @@ import base64
 import contextlib
 import itertools
 import json
+import secrets
 import threading
 import time
 import zlib
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import requests
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
+from model.grant_records import AuthorizationCode
 from model.records import Grant
 from storage import Storage
 
@@ -50,11 +52,21 @@ class Load:
         for user_id, _ in self._issuers:
             with store.users.edit(user_id) as user:
                 user.grants[game.id] = Grant(f"grant-{user.id}", ["userinfo"], user.created)
+        self._refresh_tokens = [self._start_family(user_id) for user_id, _ in self._issuers[:2]]
         self._numbers = itertools.count(1)
 
     def _add_player(self, name: str) -> tuple[int, str]:
         server = self.servers[0]
         return server.add_user(name)["id"], server.start_session(name)
+
+    def _start_family(self, user_id: int) -> str:
+        """Return the first refresh token of a player."""
+        client, text = self._client["client_id"], secrets.token_urlsafe(32)
+        code = AuthorizationCode(client, user_id, f"grant-{user_id}", ["userinfo"], None, None)
+        code.family = secrets.token_urlsafe(12)
+        self.store.codes.add(text, code)
+        form = {"grant_type": "authorization_code", "code": text}
+        return self.servers[0].refresh("", **self._client, **form).json()["refresh_token"]
 
     def __enter__(self) -> "Load":
         self.statuses: Counter[tuple[str, int]] = Counter()
@@ -69,6 +81,7 @@ class Load:
         work = [self._saver(self._savers[number::SAVERS]) for number in range(SAVERS)]
         work += [self._signer_up(), self._signer_up(), self._looker()]
         work += [self._issuer(cookies[::2]), self._issuer(cookies[1::2])]
+        work += [self._refresher(number) for number in range(len(self._refresh_tokens))]
         self._racers, self._workers = ThreadPoolExecutor(8), ThreadPoolExecutor(len(work))
         self._work = [self._workers.submit(self._repeat, each) for each in work]
         return self
@@ -160,6 +173,15 @@ class Load:
                 ]
                 self.accepted[code] += sum(each.result().status_code == 200 for each in racing)
             time.sleep(0.5)  # 6 players, 2 threads: well below the limit
+            yield
+
+    def _refresher(self, number: int) -> Iterator[None]:
+        """Use a refresh token, at both servers in turn; after a failure the same one again."""
+        for server in itertools.cycle(self.servers):
+            form = {"grant_type": "refresh_token", "refresh_token": self._refresh_tokens[number]}
+            answer = self.send("refresh", server, "POST", "/oauth/token", data=self._client | form)
+            if answer.status_code == 200:
+                self._refresh_tokens[number] = answer.json()["refresh_token"]
             yield
 
     def _looker(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ WARM_UP = 3  # seconds
 BACK_AFTER = 10  # seconds from the promotion to the first success of each kind of request
 LONGEST_WAIT = 5  # seconds, for one request without a password
 MARGIN = 5  # seconds, for a busy machine
-KINDS = ("save", "sign-up", "code", "token", "look-up")
+KINDS = ("save", "sign-up", "code", "token", "look-up", "refresh")
 
 
 @contextlib.contextmanager
@@ -58,6 +58,7 @@ def check_load(load: Load, seconds: float, limit: float) -> None:
     """
     print(f"back after {seconds:.1f} s; {load.statuses}; slowest: {load.slowest}")
     assert load.lost() == []
+    assert load.statuses["refresh", 400] == 0  # the old token stays good
     assert {status for _, status in load.statuses if status >= 500} <= {503}
     quick = {kind: each for kind, each in load.slowest.items() if kind != "sign-up"}
     assert max(quick.values()) < LONGEST_WAIT + MARGIN

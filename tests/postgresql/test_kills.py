@@ -1,8 +1,10 @@
 """Kill -9 of a server at every statement of each operation that changes more than one thing."""
 
+import contextlib
 import functools
 import itertools
 import json
+import secrets
 import signal
 import subprocess
 import sys
@@ -14,13 +16,15 @@ import pytest
 
 from identity.acts import apps as app_acts
 from identity.acts.actors import COMMAND, Authority
+from identity.oauth.refresh import secret_after
 from identity.site.settings import ROOT
-from model.errors import NameKept, NameTaken
-from model.kinds import COVERS
-from model.records import ADMINISTRATOR, COVER_SIZES, PLAYER
+from model.errors import CodeSpent, NameKept, NameTaken
+from model.grant_records import AuthorizationCode
+from model.kinds import COVERS, FAMILIES
+from model.records import ADMINISTRATOR, COVER_SIZES, PLAYER, Client, Grant, sha256
 from storage import Storage
 
-from .killed_process import OPERATIONS
+from .killed_process import OPERATIONS, exchange
 
 pytestmark = [pytest.mark.live, pytest.mark.postgresql]
 PROGRAM = Path(__file__).with_name("killed_process.py")
@@ -60,6 +64,39 @@ def is_given_up(store: Storage, name: str) -> bool:
     return is_kept
 
 
+def prepare_tokens(operation: str, store: Storage, user_id: int, client: Client) -> Attempt:
+    """Prepare an exchange, or a use of the token that one gave."""
+    code = secrets.token_urlsafe(12)
+    with store.users.edit(user_id) as user:
+        user.grants[client.id] = Grant("a grant", ["userinfo"], 1)
+    record = AuthorizationCode(client.id, user_id, "a grant", ["userinfo"], None, None)
+    record.family = code
+    store.codes.add(code, record)
+
+    def newest() -> str:
+        family = store.records(FAMILIES).read(code)
+        assert code in store.users.read(user_id).families
+        return family.current
+
+    def is_exchanged() -> bool:
+        with contextlib.suppress(CodeSpent):
+            store.codes.read(code)
+            return False
+        salt = store.records(FAMILIES).read(code).salt
+        assert newest() == sha256(secret_after(code, salt))  # also of a second try
+        return True
+
+    if operation == "exchange":
+        return Attempt([code], is_exchanged)
+    token = exchange(store, code)
+    if operation == "refresh":
+        secret = token.partition(".")[2]
+        following = sha256(secret_after(secret, store.records(FAMILIES).read(code).salt))
+        return Attempt([client.id, token], lambda: newest() == following)
+    old = f"{code}.{43 * 'x'}"
+    return Attempt([client.id, old], lambda: not store.users.read(user_id).families)
+
+
 def prepare(operation: str, store: Storage) -> Attempt:
     number = next(numbers)
     name, new = f"player{number}x", f"new{number}x"
@@ -80,6 +117,8 @@ def prepare(operation: str, store: Storage) -> Attempt:
     users, clients = store.users, store.clients
     user = users.register(name, f"{name}@example.org", "", ADMINISTRATOR)
     client, _ = clients.register(name, [], user.id)
+    if operation in ("exchange", "refresh", "refresh with an old token"):
+        return prepare_tokens(operation, store, user.id, client)
     app_acts.save_cover(Authority(store, COMMAND), client.id, dict.fromkeys(COVER_SIZES, b"old"))
     old_cover = cover_of(store, client.id)
     email, old = f"{new}@example.org", user.pfp_timestamp

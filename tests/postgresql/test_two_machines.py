@@ -2,6 +2,7 @@
 
 import functools
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from identity.http.limits import ATTEMPTS_PER_NAME
 from identity.messages.letter import Letter
 from identity.messages.mail import compose
 from identity.messages.outbox import MAIL, new_message
+from model.grant_records import AuthorizationCode
 from model.kinds import OUTBOX, waiting_queues
 from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Grant
 from storage import Storage, open_storage
@@ -124,6 +126,23 @@ def test_racing_exchanges_at_both_servers_have_one_winner(player, servers):
         assert Counter(statuses) == {200: 1, 400: RACERS - 1}
         token = answers[statuses.index(200)].json()["access_token"]
         assert [each.whois(token).status_code for each in servers] == [401] * 2  # RFC 6749 4.1.2
+
+
+def test_racing_refreshes_at_both_servers_get_the_same_token(player, servers, store):
+    client_id, text = player.client["client_id"], secrets.token_urlsafe(32)
+    grant = store.users.read(player.id).grants[client_id]
+    code = AuthorizationCode(client_id, player.id, grant.id, grant.scope, None, None)
+    code.family = secrets.token_urlsafe(12)
+    store.codes.add(text, code)
+    form = {"grant_type": "authorization_code", "code": text}
+    answer = servers[0].refresh("", **player.client, **form)
+    for _ in range(5):
+        token = answer.json()["refresh_token"]
+        answers = race(servers, lambda server: server.refresh(token, **player.client))  # noqa: B023
+        assert {each.status_code for each in answers} == {200}
+        [following] = {each.json()["refresh_token"] for each in answers}
+        assert following != token
+        answer = answers[0]
 
 
 def test_a_clock_that_is_behind_changes_nothing_for_players(player, servers, late_server):

@@ -5,6 +5,7 @@ only the save itself knows, and None for a value that is gone.
 """
 
 import base64
+import contextlib
 import errno
 import functools
 import hashlib
@@ -15,24 +16,28 @@ import random
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 from cached_pictures import generate_picture
 
 from identity.acts import apps
 from identity.acts import apps as app_acts
 from identity.acts.actors import COMMAND, Authority
+from identity.oauth import refresh
+from identity.oauth.refresh import secret_after, use_refresh_token
+from identity.oauth.terms import InvalidGrant
 from images import pictures
 from model.encoding import record_as_dict
 from model.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
+from model.grant_records import AuthorizationCode, Family
 from model.kind import DAY_MS
-from model.kinds import COVERS
+from model.kinds import COVERS, FAMILIES
 from model.names import unique_key
 from model.records import (
     ADMINISTRATOR,
     COVER_SIZES,
     PICTURE_SIZES,
     PLAYER,
-    AuthorizationCode,
     Client,
     Grant,
     Suspension,
@@ -53,6 +58,7 @@ UPLOADS = 20  # different pictures
 ADA, BOB = 1, 2  # ids
 INVITE, CODE = "an invitation", "an old code"
 CODE_RECORD = AuthorizationCode("c" * 24, ADA, "a grant", ["userinfo"], "https://a.example/", None)
+OLD_SECRET = "x" * 43  # of a refresh token that was replaced long ago
 
 
 class Installation:
@@ -95,6 +101,9 @@ def prepare(storage: Storage) -> None:
         app_acts.save_cover(
             Authority(storage, COMMAND), client.id, dict.fromkeys(COVER_SIZES, b"old")
         )
+    with storage.users.edit(ADA) as user:
+        user.grants[client.id] = Grant("a grant", ["userinfo"], 1)
+    start_family(storage, "first", random.Random(0))[1]()
     storage.codes.add(CODE, CODE_RECORD)
     storage.audit.write("invite", INVITE)
     storage.invites.add(Invite(sha256(INVITE), now_ms() + DAY_MS))
@@ -121,6 +130,10 @@ def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str
     for user in map(storage.users.read, storage.users.ids()):
         by_login = map(storage.users.find_by_login, (user.name, user.email))
         assert [*by_login] == [user, user]
+        facts |= {
+            f"family {each.id}": [each.current, each.previous]
+            for each in families_of(storage, user_id=user.id)
+        }
         facts[f"player {user.name}"] = describe_player(storage, user)
     for client in map(storage.clients.read, storage.clients.ids()):
         facts[f"client {client.name}"] = describe_client(storage, client)
@@ -136,6 +149,21 @@ def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str
         facts[f"code {code}"] = state_of_code(storage, code)
     check_indexes(storage)
     return facts
+
+
+def families_of(
+    storage: Storage, user_id: int | None = None, client_id: str | None = None
+) -> list[Family]:
+    """Return the families that count of a user, of a client, or all; none may be missing."""
+    users = map(storage.users.read, storage.users.ids() if user_id is None else [user_id])
+    named = [each for user in users for each in sorted(user.families)]
+    clients = storage.clients.ids() if client_id is None else [client_id]
+    families = map(storage.records(FAMILIES).read, named)
+    return [each for each in families if each.client_id in clients]
+
+
+def ended(families: Iterable[Family]) -> dict[str, None]:
+    return {f"family {each.id}": None for each in families}
 
 
 def check_indexes(storage: FlatFiles) -> None:
@@ -320,11 +348,89 @@ def suspend(user: User, mark: str) -> None:
 
 def allow(storage, mark, rng):
     client_id = choose_client(storage, rng).id
+    replaced: list[Family] = []
 
     def grant(user: User, mark: str) -> None:
+        replaced[:] = replaced or families_of(storage, user.id, client_id)
         user.grants[client_id] = Grant(mark, ["userinfo", "email"], 1)
 
-    return edit_player(grant)(storage, mark, rng)
+    changes, act = edit_player(grant)(storage, mark, rng)
+    return changes | ended(replaced), act
+
+
+def request_to(storage: Storage) -> SimpleNamespace:
+    """Return what the token endpoint knows of a request."""
+    environ = {"REMOTE_ADDR": "127.0.0.1"}
+    return SimpleNamespace(storage=storage, environ=environ, days_kept=(30, 365), openid=False)
+
+
+def start_family(storage, mark, rng):
+    """Exchange a code for a refresh token."""
+    clients = storage.clients.ids()
+    users = [each for each in map(storage.users.read, storage.users.ids()) if not each.suspended]
+    allowed = [(user, each) for user in users for each in user.grants if each in clients]
+    if not allowed:
+        return allow(storage, mark, rng)
+    user, client_id = rng.choice(allowed)
+    user.grants = {each: grant for each, grant in user.grants.items() if each in clients}
+    grant, family_id = user.grants[client_id], sha256(mark)[:16]
+    code = AuthorizationCode(client_id, user.id, grant.id, ["userinfo"], None, None)
+    code.family = family_id
+    spent = {f"code {CODE}": "used"} if state_of_code(storage, CODE) == "valid" else {}
+    form = {"grant_type": "authorization_code", "code": family_id}
+
+    def act() -> None:
+        client = storage.clients.read(client_id)
+        token = refresh.start_family(request_to(storage), form, code, client)
+        family = storage.records(FAMILIES).read(family_id)
+        assert token == f"{family_id}.{secret_of(family)}"  # also of a second try
+        for _ in spent:
+            storage.codes.spend(CODE)
+
+    if family_id not in grant.families:
+        grant.families.append(family_id)
+    picture = {"picture": describe_player(storage, user)["picture"]}
+    changes = {f"player {user.name}": expected_fields(user) | picture}
+    return changes | {f"family {family_id}": ANYTHING} | spent, act
+
+
+def secret_of(family: Family) -> str:
+    """Return the newest secret, which follows from the code that was the id."""
+    secret = secret_after(family.id, family.salt)
+    while sha256(secret) != family.current:
+        assert family.previous, "the first secret does not follow from the code"
+        secret = secret_after(secret, family.salt)
+    return secret
+
+
+def use_token(is_old: bool) -> Save:
+    """Return a save that uses a refresh token, or one that was replaced long ago."""
+
+    def save(storage, mark, rng):
+        read = storage.users.read
+        found = [each for each in families_of(storage) if not read(each.user_id).suspended]
+        if not found:
+            return start_family(storage, mark, rng)
+        family = rng.choice(found)
+        secret = OLD_SECRET if is_old else secret_of(family)
+        following = secret_after(secret, family.salt)
+        form = {"refresh_token": f"{family.id}.{secret}"}
+
+        def act() -> None:
+            client = storage.clients.read(family.client_id)
+            if is_old:
+                with contextlib.suppress(InvalidGrant):
+                    use_refresh_token(request_to(storage), client, form)
+                return
+            token = use_refresh_token(request_to(storage), client, form)[2]
+            assert token == f"{family.id}.{following}"
+
+        if is_old:
+            user = storage.users.read(family.user_id)
+            return {f"player {user.name}": ANYTHING} | ended([family]), act
+        return {f"family {family.id}": [sha256(following), sha256(secret)]}, act
+
+    return save
 
 
 def kept_name(user: User) -> dict[str, int]:
@@ -368,6 +474,7 @@ def delete_player(storage, mark, rng):
     if len(storage.users.ids()) < 3:
         return add_player(storage, mark, rng)
     changes = kept_name(user) | {f"player {user.name}": None}
+    changes |= ended(families_of(storage, user_id=user.id))
     return changes, lambda: storage.users.delete(user.id)
 
 
@@ -441,6 +548,7 @@ def delete_client(storage, mark, rng):
         return add_client(storage, mark, rng)
     line = audit_line_writer(storage, "client delete", mark)
     changes = {f"client delete by {mark}": True, f"client {client.name}": None}
+    changes |= ended(families_of(storage, client_id=client.id))
     return changes, lambda: storage.clients.delete(client.id, line)
 
 
@@ -476,6 +584,9 @@ SAVES: dict[str, Save] = {
     "make or unmake an administrator": edit_player(promote),
     "suspend a player": edit_player(suspend, "suspend"),
     "allow a client": allow,
+    "start a family": start_family,
+    "use a refresh token": use_token(is_old=False),
+    "use an old refresh token": use_token(is_old=True),
     "delete a player": delete_player,
     "make a handle": make_handle,
     "edit a client": edit_client,

@@ -8,6 +8,7 @@ from disks import MOUNTS, PAGE, disk_in_memory, fill_bytes, make_read_only, make
 from forms import problems_of, save, sign_up, value_of
 
 from identity.http.limits import ATTEMPTS_PER_NAME
+from model.kinds import FAMILIES
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 FULL = "The disk is full, so nothing was saved. Tell the people who run this site."
@@ -126,3 +127,24 @@ def test_code_is_503_on_a_read_only_disk_and_valid_afterwards(adas_browser, prog
     assert program.exchange(used).status_code == 400
     make_usable(disk)
     assert program.exchange(good).status_code == 200
+
+
+@pytest.mark.parametrize("refuse", [fill_bytes, make_read_only])
+def test_refresh_token_and_code_are_503_and_good_afterwards(
+    store, adas_browser, program, disk, refuse
+):
+    scope = "userinfo offline_access"
+    codes = [adas_browser.allow(program, scope=scope) for _ in range(2)]
+    token = program.exchange_standard(codes[0]).json["refresh_token"]
+    form = {"grant_type": "refresh_token", "refresh_token": token}
+    before = store.records(FAMILIES).ids()
+    refuse(disk)
+    for answer in (
+        program.exchange_standard("", code=None, **form),
+        program.exchange_standard(codes[1]),
+    ):
+        assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
+    assert store.records(FAMILIES).ids() == before
+    make_usable(disk)
+    assert program.exchange_standard(codes[1]).json["refresh_token"] != token
+    assert program.exchange_standard("", code=None, **form).json["refresh_token"] != token

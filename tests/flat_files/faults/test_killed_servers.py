@@ -21,7 +21,7 @@ from power import FILE_SYSTEMS, Disk, mounted_disk
 from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
-from identity.acts.accounts import SESSIONS_KEPT
+from identity.acts.sessions import SESSIONS_KEPT
 from identity_server import CODES_A_MINUTE
 from model.errors import StorageFailed
 from model.records import Client, User
@@ -98,6 +98,7 @@ class Load:
         self.good_codes: list[tuple[str, str, str]] = []  # with the client's id and secret
         self.used_codes: list[tuple[str, str, str]] = []
         self.tokens: list[str] = []
+        self.refreshes, self.refresh_token = 0, ""  # the last that a client got
         self._over = threading.Event()
 
     def add_player(self, name: str) -> User:
@@ -108,12 +109,14 @@ class Load:
         consenting, exchanging = map(self.sign_in, self.players[:2])
         game = self.store.clients.register("Game", [CALLBACK], None)
         exchanging.press(exchanging.open(link(game[0])), "Allow")
+        self.keep_signed_in(exchanging)
         tasks = [
             lambda: self.sign_in_again(self.players[2]),
             lambda: self.sign_in_again(self.players[3]),
             lambda: self.consent(consenting),
             lambda: self.exchange(exchanging, *game),
             self.look_up,
+            self.refresh,
         ]
         with ThreadPoolExecutor(len(tasks)) as threads:
             running = [threads.submit(self.until_killed, task) for task in tasks]
@@ -127,7 +130,7 @@ class Load:
             each.result()
 
     def has_confirmed(self) -> bool:
-        return bool(self.consents and self.tokens)
+        return bool(self.consents and self.tokens and self.refreshes)
 
     def until_killed(self, task: Callable[[], object]) -> None:
         errors = (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
@@ -163,7 +166,7 @@ class Load:
 
     def exchange(self, browser: FormBrowser, client: Client, secret: str) -> None:
         """Exchange another code, unless the player would get too many in a minute."""
-        if len(self.used_codes) == CODES_A_MINUTE - 1:  # one was for the consent
+        if len(self.used_codes) == CODES_A_MINUTE - 2:  # two were for consents
             self.look_up()
             return
         code = browser.open(link(client)).answer["code"]
@@ -171,6 +174,23 @@ class Load:
         assert answer.status_code == 200
         self.used_codes.append((code, client.id, secret))
         self.tokens.append(answer.json()["access_token"])
+
+    def keep_signed_in(self, browser: FormBrowser) -> None:
+        self.kept = self.store.clients.register("Mail", [CALLBACK], None)
+        page = browser.open(f"{link(self.kept[0])}&scope=offline_access")
+        form = {
+            "grant_type": "authorization_code",
+            "code": browser.press(page, "Allow").answer["code"],
+        }
+        answer = self.server.refresh("", self.kept[0].id, self.kept[1], **form)
+        self.refresh_token = answer.json()["refresh_token"]
+
+    def refresh(self) -> None:
+        client, secret = self.kept
+        answer = self.server.refresh(self.refresh_token, client.id, secret)
+        assert answer.status_code == 200, answer.text
+        self.refresh_token = answer.json()["refresh_token"]
+        self.refreshes += 1
 
     def look_up(self) -> None:
         player = self.players[0]
@@ -191,6 +211,11 @@ class Load:
             assert "code" in browser.open(link(client)).answer  # no new consent
         for token in self.tokens:
             assert self.server.whois(token).status_code == 200
+        # Also a request that was cut off may be sent again, and as often as the client wants.
+        token, client = self.refresh_token, (self.kept[0].id, self.kept[1])
+        following = [self.server.refresh(token, *client).json()["refresh_token"] for _ in "ab"]
+        assert following[0] == following[1] != token
+        assert self.server.refresh(following[0], *client).status_code == 200
         # All codes are invalid after a power cut.
         good = 400 if isinstance(self.server, Machine) else 200
         for code in self.good_codes:
@@ -215,5 +240,6 @@ def test_confirmed_http_changes_survive_a_kill(server, pytestconfig):
         totals["sign-ins"] += len(load.signed_in())
         totals["consents"] += len(load.consents)
         totals["tokens"] += len(load.tokens)
+        totals["refreshes"] += load.refreshes
     print(f"{rounds} rounds, {dict(totals)}")
     assert min(totals.values()) >= rounds, totals

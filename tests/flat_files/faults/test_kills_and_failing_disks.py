@@ -51,6 +51,7 @@ COMPOSITE = {
     *(FIRST_START, "add a player", "import a player", "add an invited player", "delete a player"),
     *("rename a player", "change an email address", "change a picture"),
     *("change a cover", "remove a cover", "delete a client"),
+    *("start a family", "use an old refresh token"),
 }
 NOT_SYNCED = {"add a code", "use a code"}  # a power cut makes all codes invalid
 SAVED = (DONE, UNCONFIRMED)  # as far as a process sees that was not cut off
@@ -169,7 +170,9 @@ def test_failing_call_raises_and_changes_nothing(injector, prepared, name, fault
             assert not result.installation.temporary_files()
         if name != FIRST_START:
             is_saved = expected.is_saved(result.installation.open())
-            assert is_saved == (result.code in SAVED)
+            # An unconfirmed save of a family alone: no grant names it, so nothing was saved.
+            is_alone = name == "start a family" and result.code == UNCONFIRMED
+            assert is_alone or is_saved == (result.code in SAVED)
         expected.check(result)
 
     injector.check(name, fault, check)

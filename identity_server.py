@@ -4,6 +4,8 @@
     POST /oauth/authorize        the player decides; "allow" gives the client a code       decide
     POST /api/oauth/token        the client exchanges the code for an access token          token
     POST /oauth/token            ... with the responses of the standards           standard_token
+    POST /oauth/revoke           the client ends a token                                  revoke
+    POST /oauth/introspect       ... asks what a token is good for                    introspect
     POST /oauth/device           a program without a browser gets its codes     start_device_flow
     GET  /api/oauth/whois        the client learns who gave the access token                whois
     GET  /oauth/userinfo         ... as claims                                           userinfo
@@ -45,6 +47,7 @@ from identity.access.sessions import (
     signed_in_player,
 )
 from identity.acts.apps import note_sign_in
+from identity.acts.families import tell_first
 from identity.acts.naming import name_owner
 from identity.http.context import base_url, get_storage
 from identity.http.fast_path import ApiRequest, ApiViews, FastPath
@@ -89,6 +92,7 @@ from identity.oauth.claims import (
 from identity.oauth.clients import (
     DEVICE_GRANT,
     FORM_TYPE,
+    REFRESH_GRANT,
     allow_pages_of_client,
     authenticate_client,
     read_form_parameters,
@@ -109,9 +113,11 @@ from identity.oauth.openid import issue_id_token
 from identity.oauth.reauthentication import (
     address_after_sign_in,
     must_sign_in,
+    own_session,
     session_amr,
-    session_start,
 )
+from identity.oauth.refresh import end_family, prepare_family, start_family, use_refresh_token
+from identity.oauth.revocation import introspect, revoke
 from identity.oauth.terms import (
     CODE_MAX_AGE,
     CODE_TOO_OLD,
@@ -136,11 +142,13 @@ from model.errors import (
     StorageFailed,
     TooManyAttempts,
 )
-from model.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
+from model.grant_records import AuthorizationCode
+from model.records import CLOCK_TOLERANCE, OFFLINE, Client, Grant, User, now_ms
 from model.rules import USER_ID, origin_of
 from model.words import say
 from pages.blueprints import BLUEPRINTS
 from pages.community.games import find_game, preview_of_game, require_game
+from pages.kit.actors import authority_of
 from pages.kit.errors import ERROR_HANDLERS, show_bad_request
 from pages.kit.rendering import load_templates, render_consent_page, render_page
 from storage import Storage, open_storage
@@ -344,9 +352,14 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
         code_challenge=auth_request.code_challenge,
         granted=granted_scope(auth_request.asked_scope, auth_request.scope),
         nonce=auth_request.nonce,
-        auth_time=session_start(player) if OPENID in auth_request.scope else None,
-        amr=session_amr() if OPENID in auth_request.scope else [],
     )
+    own = own_session(player)
+    if OPENID in auth_request.scope:
+        record.auth_time, record.amr, record.sid = own.since, session_amr(), own.sid
+    if OFFLINE in auth_request.scope:
+        client = get_storage().clients.read(record.client_id)
+        prepare_family(record, client, own)
+        tell_first(authority_of(player), player, client)
     get_storage().codes.add(code, record)
     note_sign_in(get_storage(), auth_request.client_id)
     return code
@@ -427,6 +440,10 @@ def issue_tokens(
     """
     store, is_device = api_request.storage, form["grant_type"] == DEVICE_GRANT
     try:
+        if form["grant_type"] == REFRESH_GRANT:
+            code, user, refresh_token = use_refresh_token(api_request, client, form)
+            body = token_body(api_request, code, user, client, is_standard)
+            return body | {"refresh_token": refresh_token}
         if is_device:
             name, code = read_player_answer(store, client, form["device_code"])
         elif form["code"].startswith(PREFIXES):  # what a device has to wait for
@@ -434,16 +451,15 @@ def issue_tokens(
         else:
             name, code = form["code"], store.codes.read(form["code"])
         user = require_good_code(store, code, client, form)
-        body = {
-            "access_token": issue_access_token(code, store, client.only_groups),
-            "token_type": "Bearer",
-            "expires_in": TOKEN_MAX_AGE,
-        }
-        if is_standard and code.granted:
-            body["scope"] = code.granted  # RFC 6749 5.1
-        if is_standard and OPENID in code.scope:
-            body["id_token"] = issue_id_token(code, user, body["access_token"], api_request)
-        store.codes.spend(name)
+        body = token_body(api_request, code, user, client, is_standard)
+        if is_standard and code.family:
+            body["refresh_token"] = start_family(api_request, form, code, client)
+        try:
+            store.codes.spend(name)
+        except SaveUnconfirmed as error:
+            logger.error("a code may have been spent: %s", error)
+            problem = "the code may have been used up: get a new one"
+            abort(503, problem, retry_after=STORAGE_RETRY_AFTER)
         return body
     except NoSuchCode:
         raise InvalidGrant("unknown or expired authorization code") from None
@@ -453,13 +469,25 @@ def issue_tokens(
         if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
         raise InvalidGrant(DEVICE_CODE_USED if is_device else CODE_USED) from None
-    except SaveUnconfirmed as error:
-        logger.error("a code may have been spent: %s", error)
-        problem = "the code may have been used up: get a new one"
-        abort(503, problem, retry_after=STORAGE_RETRY_AFTER)
-    except StorageFailed as error:
-        logger.error("a code was not spent: %s", error)
+    except StorageFailed as error:  # of a family: the same request gives the same token
+        logger.error("no token was given: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
+
+
+def token_body(
+    api_request: ApiRequest, code: AuthorizationCode, user: User, client: Client, is_standard: bool
+) -> dict[str, str | int]:
+    """Return the body of a response with a new access token (RFC 6749 5.1). Raises StorageError."""
+    body = {
+        "access_token": issue_access_token(code, api_request.storage, client.only_groups),
+        "token_type": "Bearer",
+        "expires_in": TOKEN_MAX_AGE,
+    }
+    if is_standard and code.granted:
+        body["scope"] = code.granted
+    if is_standard and OPENID in code.scope:
+        body["id_token"] = issue_id_token(code, user, body["access_token"], api_request)
+    return body
 
 
 def require_good_code(
@@ -520,12 +548,7 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
     One of the two requests was an attacker's (RFC 6749 4.1.2). A StorageError is only logged.
     """
     try:
-        with store.users.edit(code.user_id) as user:
-            grant = user.grants.get(code.client_id)
-            if grant and grant.id == code.grant_id:
-                grant.end_tokens()
-    except NoSuchUser:
-        return
+        end_family(store, code.user_id, code.client_id, code.family, code.grant_id)
     except StorageError as error:
         # The replay is refused all the same; the token stays valid for up to ten minutes.
         logger.error("tokens of a replayed code not ended: %s", error)
@@ -680,6 +703,8 @@ def message_to_game(status: int, **message: bool | str) -> JsonResponse:
 # -- Beside the code grant: identity.oauth.device and identity.oauth.tickets ---------------------
 
 api_views.route("POST", "/oauth/device", sent_header="Content-Type")(start_device_flow)
+api_views.route("POST", "/oauth/revoke", sent_header="Content-Type")(revoke)
+api_views.route("POST", "/oauth/introspect")(introspect)
 api_views.route("POST", "/api/tickets", any_origin=True, sent_header="Authorization")(issue_ticket)
 api_views.route("POST", "/api/tickets/check", any_origin=True, sent_header="Content-Type")(
     check_ticket

@@ -40,6 +40,12 @@ post_logout_option = click.option(
     multiple=True,
     help="Where players go who sign out there. Repeatable.",
 )
+backchannel_option = click.option(
+    "--backchannel-logout-uri",
+    type=unwrap,
+    metavar="URI",
+    help="What is told when a player signs out here; '' for none.",
+)
 only_group_option = click.option(
     "--only-group",
     "only_groups",
@@ -60,7 +66,7 @@ def client_record(store: Storage, client: Client) -> dict:
     """Return a client as the command prints it, with the owner as `--owner` takes it."""
     fields, names = record_as_dict(client), {"id": "client_id", "owner_id": "owner"}
     record = {names.get(field, field): value for field, value in fields.items()}
-    del record["secret_sha256"]
+    del record["secret_sha256"], record["epoch"]
     try:
         record["owner"] = client.owner_id and store.users.read(client.owner_id).name
     except StorageError:
@@ -134,6 +140,7 @@ class NamingPrograms(click.Command):
 @click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
 @click.option("--no-email", is_flag=True, help="It never gets an email address.")
 @post_logout_option
+@backchannel_option
 @only_group_option
 @json_option
 def client_add(name: str | None, program, owner: str | None, as_json: bool, **options) -> None:
@@ -213,6 +220,7 @@ def client_show(client_id: str, as_json: bool) -> None:
 @click.option("--device/--no-device", default=None, help="Whether it signs in on another device.")
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
 @post_logout_option
+@backchannel_option
 @only_group_option
 @click.option("--cover", metavar="FILE", help="A picture of its game; '' for the generated one.")
 @json_option

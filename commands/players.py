@@ -15,14 +15,23 @@ from commands.mail import authority_with_letters
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.acts import accounts
 from identity.acts import passkeys as passkey_acts
+from identity.acts import sessions as session_acts
 from identity.acts.actors import COMMAND, Authority
+from identity.acts.families import families_of
 from identity.acts.naming import find_player_id
 from identity.acts.notes import NOTES_EACH, notes_about
 from identity.site.look import read_site_name
 from identity.site.pasted import unwrap
 from identity.site.settings import read_settings, site_words
 from model.addresses import check_email, login_keys, normal_email
-from model.errors import DamagedRecord, InvalidField, NoSuchUser, SaveUnconfirmed, StorageFailed
+from model.errors import (
+    DamagedRecord,
+    InvalidField,
+    NoSuchUser,
+    NotFound,
+    SaveUnconfirmed,
+    StorageFailed,
+)
 from model.kinds import PASSKEYS, REPORTS, USERS
 from model.names import normal_name
 from model.records import User
@@ -219,6 +228,35 @@ def user_passkeys(name: str, remove: str | None, as_json: bool) -> None:
     print_records(records, ["id", "name", "created", "used", "synced"], as_json, 0)
 
 
+@user_commands.command("sessions")
+@click.argument("name", metavar="NAME")
+@click.option("--end", type=unwrap, metavar="ID", help="Sign this one out.")
+@json_option
+def user_sessions(name: str, end: str | None, as_json: bool) -> None:
+    """Print where a player is signed in: browsers and apps.
+
+    \b
+    identity-server user sessions ada --end 7Qc2sFhxQYk2VfX1
+    """
+    store = open_installation()
+    user = read_user_named(store, name)
+    if end is not None:
+        if end not in user.sign_ins:
+            raise NotFound(f"{user.name} is not signed in with this id")
+        session_acts.end_sign_in(Authority(store, COMMAND), user.id, end)
+        user = store.users.read(user.id)
+    columns = ["id", "app", "browser", "address", "since", "lastUse"]
+    rows = [
+        (each.id, "", each.browser, each.address or "", each.since, each.used)
+        for each in reversed(user.sessions)
+    ]
+    rows += [
+        (each.id, client.name, each.device, each.address, each.created, each.used)
+        for each, client in families_of(store, user)
+    ]
+    print_records([dict(zip(columns, row, strict=True)) for row in rows], columns, as_json, 0)
+
+
 @user_commands.command("suspend")
 @click.argument("name", metavar="NAME")
 @click.option("--reason", metavar="TEXT", default="", help="What the player reads at sign-in.")
@@ -259,8 +297,11 @@ def moderate(name: str, act: Callable[[Authority, User], None], done: str) -> No
 @user_commands.command("sign-out")
 @click.argument("name", metavar="NAME")
 def user_sign_out(name: str) -> None:
-    """Sign a player out of every browser. Apps keep their access."""
-    moderate(name, lambda by, user: accounts.sign_out(by, user.id), "is signed out everywhere")
+    """Sign a player out of every browser and app.
+
+    Apps keep their access: they may ask the player to sign in again.
+    """
+    moderate(name, lambda by, user: session_acts.sign_out(by, user.id), "is signed out everywhere")
 
 
 @user_commands.command("delete")

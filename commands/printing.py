@@ -13,7 +13,7 @@ from model.texts import CONTROL, HIDDEN
 
 # Milliseconds since 1970, printed as dates.
 TIMES = ("created", "lastHeartbeat", "lastSignIn", "suspendedUntil", "goodUntil", "lastBackup")
-TIMES += ("next",)
+TIMES += ("next", "since", "lastUse")
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")

@@ -57,7 +57,7 @@ def rotate_key(drop_old: bool, now: bool) -> None:
 
     What the key before signed goes on until the next rotation: sessions last 14 days, so leave as
     many between two of them. With --drop-old, for a key that got out, all sessions, access tokens
-    and links end at once, and everyone signs in again.
+    and links end at once, and everyone signs in again. Apps that stay signed in are not affected.
 
     ID tokens (OpenID Connect) have a key of their own. The next one is published now and signs in a
     day, and programs can verify with the one before it for 14 days after that. With --now, or

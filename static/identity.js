@@ -112,8 +112,8 @@ function openPopup(mode) {
   return opened;
 }
 
-/** @param {Request} request @param {string} scope @param {string} prompt */
-async function askSite(request, scope, prompt) {
+/** A page keeps no refresh token. @param {Request} request @param {string} asked @param {string} prompt */
+async function askSite(request, asked, prompt, scope = asked.replace(/ ?offline_access/g, "").trim()) {
   const { clientId: client_id, redirectUri: redirect_uri, state } = request;
   const query = { response_type: "code", client_id, redirect_uri, scope, prompt, state, ...await challengeOf(request) };
   const address = `${request.site}/oauth/authorize?${new URLSearchParams(query)}&response_mode=`;

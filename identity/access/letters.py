@@ -87,6 +87,7 @@ NO_LANGUAGE = say(  # in place of that sentence
 WRITTEN = {  # by kind of `write_to`: the subject
     "report": say("Your report was answered (%(site)s)"),
     "game": say("News about your game (%(site)s)"),
+    "sign-in": say("An app may stay signed in (%(site)s)"),
     "warning": say("A moderator warned you (%(site)s)"),
     "suspension": say("You are suspended (%(site)s)"),
     "deletion": say("Your account was deleted (%(site)s)"),

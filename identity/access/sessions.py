@@ -15,7 +15,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
 from identity.access import unsent
-from identity.acts import accounts
+from identity.acts import sessions as session_acts
 from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.http.context import find_cookies, get_storage
 from identity.http.limits import client_address
@@ -106,7 +106,7 @@ def _note_use(user_id: int, entry: Session) -> None:
         return
     by, address = Authority(get_storage(), Actor(user_id)), client_address(request.remote_addr)
     try:
-        accounts.note_use(by, user_id, entry.id, address)
+        session_acts.note_use(by, user_id, entry.id, address)
     except (NotAllowed, StorageError) as error:
         app.extensions["uses_paused_until"] = now + MINUTE * 1000
         app.logger.warning("the last use of a session of user %d not kept: %s", user_id, error)

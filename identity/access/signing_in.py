@@ -1,6 +1,7 @@
 """Starting and ending a session: saves in the player's record, and a letter about a new browser."""
 
 import secrets
+from collections.abc import Sequence
 
 from flask import current_app, request, session
 
@@ -8,7 +9,7 @@ from identity.access import unsent
 from identity.access.letters import note_browser
 from identity.access.passwords import hash_password, needs_rehash
 from identity.access.sessions import BROWSER
-from identity.acts import accounts
+from identity.acts import sessions as session_acts
 from identity.acts.actors import Actor, Authority, NotAllowed
 from identity.http.context import base_url, get_storage
 from identity.http.limits import client_address, password_place
@@ -17,7 +18,8 @@ from model.errors import StorageError
 from model.records import Session, User, now_ms
 
 # RFC 8176 2: a passkey proves that a key is there, and by user verification who holds it.
-CODE_AMR, PASSKEY_AMR = ["otp"], ["pop", "user", "mfa"]
+PASSWORD_AMR, CODE_AMR, PASSKEY_AMR = ("pwd",), ("otp",), ("pop", "user", "mfa")
+LINK_AMR = ()  # a link is none of its methods
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
 SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
@@ -31,15 +33,15 @@ def start_session(
     password: str | None,
     new_hash: str | None = None,
     replaced: str | None = None,
-    amr: list[str] | None = None,
+    amr: Sequence[str] = PASSWORD_AMR,
 ) -> bool:
     """Add a session to the record of a player who proved to be one, and set the cookie.
 
     `password` is the right one, in the form that was hashed, None if it was not typed: with it a
     hash that `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions
-    end, otherwise the one with the id `replaced`. `amr` says how the player proved it (RFC 8176),
-    None by a password. Return False, and save nothing, if the password was changed or the player
-    was suspended since `user` was read. Raises Busy, StorageFailed.
+    end, otherwise the one with the id `replaced`. `amr` says how the player proved it (RFC 8176).
+    Return False, and save nothing, if the password was changed or the player was suspended since
+    `user` was read. Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if password is not None and needs_rehash(kept_hash, password):
@@ -49,7 +51,7 @@ def start_session(
     address, now = client_address(request.remote_addr), now_ms()
     entry = Session(secrets.token_urlsafe(16), now, browser, now, address)
     by = Authority(get_storage(), Actor(user.id))
-    if not accounts.start_session(by, user, entry, kept_hash, new_hash is not None, replaced):
+    if not session_acts.start_session(by, user, entry, kept_hash, new_hash is not None, replaced):
         return False
     note_sign_in(get_storage(), base_url(), address, user.last_sign_in)
     unsent.drop_of_others(user.id)
@@ -57,20 +59,23 @@ def start_session(
     session.clear()
     session.update(kept, user=user.id, id=entry.id)
     if amr:
-        session["amr"] = amr
+        session["amr"] = [*amr]
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True
 
 
-def end_session() -> None:
-    """Sign this browser out; its cookie is removed even if the record cannot be written."""
+def end_session(told: str = "") -> None:
+    """Sign this browser out; its cookie is removed even if the record cannot be written.
+
+    `told` is the id of the app that asked for it, and need not be told.
+    """
     user_id, ended = session.get("user"), session.get("id")
     session.clear()
     if user_id is None:
         return
     try:
-        accounts.sign_out(Authority(get_storage(), Actor(user_id)), user_id, ended)
+        session_acts.end_sign_in(Authority(get_storage(), Actor(user_id)), user_id, ended, told)
     except NotAllowed:
         pass  # a suspension has ended all sessions
     except StorageError as error:  # also a damaged or deleted record

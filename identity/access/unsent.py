@@ -22,7 +22,7 @@ KEPT_FOR = 30 * MINUTE
 MOST_KEPT = 3000  # bytes of the cookie, of which browsers keep 4,096
 CLIENT_FIELDS = ("name", "redirect_uris", "post_logout_redirect_uris", "game_url", "description")
 CLIENT_FIELDS += ("kind", "who", "flair", "require_pkce", "no_email", "device", "server")
-CLIENT_FIELDS += ("program", "address", *(f"tag-{tag}" for tag in TAGS))
+CLIENT_FIELDS += ("program", "address", "backchannel_logout_uri", *(f"tag-{tag}" for tag in TAGS))
 TEXTS = ("name", "bio", "text", "answer", "description")  # of which a kept form has one
 KEPT_FIELDS = {  # all of a form, by the rule of its address: what is missing would be unset
     "/account": ("name", "bio", "equippedFlair", "listed", "playing", "language", "seen"),

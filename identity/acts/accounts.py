@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from identity.acts.account_words import say_raised, say_suspended, say_who_suspended
 from identity.acts.actors import Authority, NotAllowed
+from identity.acts.families import end_all, end_where_refused
+from identity.acts.logouts import tell_all_ended
 from identity.acts.naming import name_actor
 from identity.acts.passkeys import require_way_in
 from identity.acts.rights import (
@@ -27,7 +29,7 @@ from identity.site.formatting import format_date, format_time
 from model.errors import InvalidField, TooManyNames
 from model.kind import DAY_MS
 from model.names import unique_key
-from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms, sha256
+from model.records import ADMINISTRATOR, CLOCK_TOLERANCE, Suspension, User, now_ms, sha256
 from model.rules import check_bio, check_flair, check_mod_level, check_short_text, refuse
 from model.words import say
 from storage import Storage
@@ -42,7 +44,6 @@ RESETS = {  # what may be reset, and what the player is told
 }
 NAMES_KEPT = 10  # former names of one player, which nobody else can have
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
-SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
 
@@ -79,7 +80,8 @@ def suspend(
             return
         length = {} if days is None else {"days": days}
         by.audit("user suspend", user=user_id, **length)
-        user.suspension, user.sessions = new, []
+        end_all(by, user)
+        user.suspension = new
         for grant in user.grants.values():
             grant.end_tokens()
     words = say_who_suspended(name_actor(by.store, by.actor.id), user, days)
@@ -130,6 +132,7 @@ def set_mod_level(by: Authority, user_id: int, mod_level: int) -> bool:
         audited(user)
         rises = mod_level > user.mod_level
         user.mod_level = mod_level
+        end_where_refused(by, user)
     if rises:
         text = say_raised(name_actor(by.store, by.actor.id), user)
         by.notify_administrators(text, but=user_id)
@@ -154,6 +157,7 @@ def revoke_flair(by: Authority, user_id: int, flair: str) -> None:
         user.flairs = [each for each in user.flairs if each != flair]
         if user.equipped_flair == flair:
             user.equipped_flair = "none"
+        end_where_refused(by, user)
 
 
 # -- players, of themselves; also the command, with an audit line -----------------------------
@@ -254,52 +258,6 @@ def remove_picture(by: Authority, user_id: int) -> None:
     _save_generated_picture(by, user_id, is_oneself, functools.partial(by.require, is_oneself))
 
 
-def start_session(
-    by: Authority,
-    seen: User,
-    new: Session,
-    password_hash: str,
-    end_others: bool = False,
-    replaced: str | None = None,
-) -> bool:
-    """Add a session for a player who proved to be `seen`, and set the password hash.
-
-    With `end_others` all other sessions end, otherwise the one with the id `replaced`.
-
-    Return False, and change nothing, if the password was changed or the player was suspended
-    since `seen` was read. One save for all: if it fails, the old password stays valid.
-    """
-    with by.store.users.edit(seen.id) as user:
-        # Otherwise a session from the time of a suspension would be valid after it.
-        if user.password_hash != seen.password_hash or user.suspended:
-            return False
-        by.require(is_oneself, user)
-        user.password_hash, user.last_sign_in = password_hash, new.since
-        others = [each for each in user.sessions if not end_others and each.id != replaced]
-        user.sessions = [*others, new][-SESSIONS_KEPT:]
-    return True
-
-
-def note_use(by: Authority, user_id: int, session_id: str, address: str) -> None:
-    """Keep that a session of a player is used now, and from where."""
-    with by.edit(is_oneself, by.store.users, user_id) as user:
-        for each in user.sessions:
-            if each.id == session_id:
-                each.used, each.address = now_ms(), address
-
-
-def sign_out(
-    by: Authority, user_id: int, session_id: str | None = None, kept: str | None = None
-) -> None:
-    """End one session of a player, by default all but the `kept` one."""
-    with by.store.users.edit(user_id) as user:
-        left = [
-            each for each in user.sessions if each.id == kept or session_id not in (None, each.id)
-        ]
-        by.audited(is_oneself, "user sign-out", "sessions", left)(user)
-        user.sessions = left
-
-
 def show_game(by: Authority, user_id: int, client_id: str, shown: bool) -> None:
     """Show or hide on a player's profile that they played the game of an app."""
     with by.edit(is_oneself, by.store.users, user_id) as user:
@@ -310,6 +268,7 @@ def show_game(by: Authority, user_id: int, client_id: str, shown: bool) -> None:
 def withdraw(by: Authority, user_id: int, client_id: str) -> None:
     """Withdraw a player's consent to an app, which ends its tokens."""
     with by.edit(is_oneself, by.store.users, user_id) as user:
+        tell_all_ended(by, user, user.consents.keys() & {client_id}, user.sessions)
         user.grants.pop(client_id, None)
 
 
@@ -347,7 +306,11 @@ def delete_user(by: Authority, user_id: int) -> None:
     if user_id == by.actor.id:
         right, text = is_oneself, say("Your account was deleted on %(time)s.", time=now)
     with _keep_an_administrator(by, right, user_id):
-        before = by.audited(right, "user delete")
+
+        def before(user: User) -> None:
+            by.audited(right, "user delete")(user)
+            tell_all_ended(by, user, user.consents, user.sessions)
+
         by.store.users.delete(user_id, before)
     by.write_to(user, "deletion", text)
 

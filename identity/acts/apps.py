@@ -8,12 +8,19 @@ address of somebody else's game: administrators learn which app has it, and may 
 import base64
 import contextlib
 import itertools
+import secrets
 from collections.abc import Iterator
 
 from identity.acts.actors import Authority, NotAllowed
 from identity.acts.blobs import adding, discard
 from identity.acts.naming import ADMINISTRATORS, name_player
-from identity.acts.rights import may_administer, may_list, may_manage, may_register
+from identity.acts.rights import (
+    is_of_administrators,
+    may_administer,
+    may_list,
+    may_manage,
+    may_register,
+)
 from identity.messages.outbox import announce
 from identity.site.formatting import DAY, add_reason
 from model.errors import (
@@ -58,6 +65,7 @@ def register_client(
     `Clients.register`. Raises InvalidField, OriginTaken, TooManyClients.
     """
     trusted = owner_id is None or may_administer(by.store.users.read(owner_id))
+    _require_reachable(trusted, fields.get("backchannel_logout_uri", ""))
 
     def right(player: User, _: Client | None) -> bool:
         is_open = open_to_members and not trusted
@@ -98,12 +106,22 @@ def change_client(by: Authority, client_id: str, **changes: str | list[str] | in
     """
     with _naming_other_game(by), by.edit(may_manage, by.store.clients, client_id) as client:
         before = _place_of(client)
+        uri = changes.get("backchannel_logout_uri", "")
+        if uri != client.backchannel_logout_uri:
+            _require_reachable(is_of_administrators(by.store, client), uri)
         is_moved = changes.get("game_url", client.game_url) != client.game_url
         if is_moved and not by.has(may_list, client):
             client.listed = client.declined = False
         for field, value in changes.items():
             setattr(client, field, value)
     _announce_place(by, client, before)
+
+
+def _require_reachable(trusted: bool, uri: str) -> None:
+    """Raise InvalidField if this app would be told of sign-outs in plain text, as few may be."""
+    if uri.startswith("http:") and not trusted:
+        problem = "Start with https://. Only apps of administrators may have http:// here."
+        raise InvalidField("backchannel_logout_uri", problem)
 
 
 @contextlib.contextmanager
@@ -138,6 +156,8 @@ def set_disabled(by: Authority, client_id: str, disabled: bool) -> Client:
             raise NotAllowed("An administrator disabled this app. Ask them to enable it.")
         by.audit(f"client {'disable' if disabled else 'enable'}", client=client_id)
         client.disabled, client.disabled_by = disabled, by.actor.id if disabled else None
+        if disabled:
+            client.epoch = secrets.token_urlsafe(6)
     return client
 
 

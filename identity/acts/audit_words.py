@@ -19,6 +19,7 @@ SENTENCES = {
     "user confirm-email": say("%(by)s confirmed the email."),
     "user take-email-back": say("%(by)s took the email back."),
     "user sign-out": say("%(by)s signed %(user)s out everywhere."),
+    "user sign-out-one": say("%(by)s signed %(user)s out of one browser or app."),
     "user sign-in-link": say("%(by)s created a sign-in link for %(user)s."),
     "user delete": say("%(by)s deleted %(user)s."),
     "user add-passkey": say("%(by)s added a passkey."),

@@ -8,7 +8,6 @@ from identity.acts.accounts import SITTING_GAP
 from identity.acts.rights import may_see_hidden
 from model.records import CLOCK_TOLERANCE, Client, User, now_ms
 from storage import Storage
-from storage.repositories import unchanged
 
 APPS_READ = 100  # of one player
 
@@ -49,5 +48,5 @@ def games_made(store: Storage, user: User, at_most: int) -> list[Client]:
 
 
 def _listed_games(store: Storage, ids: list[str]) -> list[Client]:
-    found = store.clients.read_from_many(ids, unchanged)
+    found = store.clients.read_from_many(ids)
     return [each for each in found if each.is_game and each.listed and not each.disabled]

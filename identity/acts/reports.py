@@ -17,11 +17,12 @@ from identity.site.formatting import DAY, format_date
 from model.errors import InvalidField
 from model.kind import DAY_MS, Kind
 from model.kinds import CLIENTS, REPORTS, USERS, about
-from model.records import MODERATOR, Client, Report, User, now_ms
+from model.records import MODERATOR, Client, User, now_ms
 from model.rules import REPORT_REASONS, check_short_text, refuse
+from model.site_records import Report
 from model.words import say
 from storage import Storage
-from storage.repositories import Records, unchanged
+from storage.repositories import Records
 
 REPORTS_A_DAY = 10  # of one player
 REPORT_DAYS = 365  # after that many a report is gone, and may come again
@@ -126,7 +127,7 @@ def shown_to(store: Storage, player: User, reports: list[Report]) -> list[ShownR
     def read(records: Records, ids: list[int | str | None]) -> dict:
         """Return the records that can be read, by their ids."""
         known = {each for each in ids if each is not None}
-        return {each.id: each for each in records.read_from_many(list(known), unchanged)}
+        return {each.id: each for each in records.read_from_many(list(known))}
 
     def subject_ids(kind: Kind, index: str) -> list[int | str | None]:
         """Return what each report is about: the id if that is of this kind, else None."""

@@ -93,3 +93,11 @@ def may_register(player: User, open_to_members: bool) -> bool:
 def may_manage(player: User, client: Client) -> bool:
     """Return True if the player may see all of a client and change it."""
     return player.id == client.owner_id or may_administer(player)
+
+
+def is_of_administrators(store: Storage, client: Client) -> bool:
+    """Return True for an app of the administrators or of one of them, who may have it anywhere."""
+    if client.owner_id is None:
+        return True
+    owner = store.users.find(client.owner_id)
+    return owner is not None and may_administer(owner)

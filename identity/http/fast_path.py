@@ -53,6 +53,7 @@ class ApiRequest:
     base_url: str
     mail: bool  # is set up, so that only confirmed addresses are given to apps
     openid: bool  # OpenID Connect is on
+    days_kept: tuple[int, int]  # a refresh token that is not used, and those of one sign-in
     any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
@@ -161,7 +162,9 @@ class FastPath:
     def _request_of(self, environ: dict) -> ApiRequest:
         config = self.app.config
         store, mail = self.app.extensions["storage"], bool(config["SMTP_URL"])
-        return ApiRequest(environ, store, config["BASE_URL"], mail, config["OPENID"] == "on")
+        openid = config["OPENID"] == "on"
+        days_kept = config["REFRESH_DAYS"], config["SIGN_IN_DAYS"]
+        return ApiRequest(environ, store, config["BASE_URL"], mail, openid, days_kept)
 
     def _call_from_flask(self, view: View) -> JsonResponse:
         g.api_request = self._request_of(request.environ)

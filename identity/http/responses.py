@@ -117,6 +117,7 @@ def storage_http_error(error: StorageError, logger: logging.Logger) -> HTTPExcep
 
 
 STANDARD_PATHS = ("/oauth/token", "/oauth/device", "/oauth/userinfo")  # errors of the standards
+STANDARD_PATHS += ("/oauth/revoke", "/oauth/introspect")
 STANDARD_ERRORS = {401: "invalid_client", 500: "server_error"}  # of RFC 6749, by status
 STANDARD_ERRORS |= dict.fromkeys((429, 503, 507), "temporarily_unavailable")
 

@@ -58,6 +58,11 @@ class ShortTextSerializer(URLSafeTimedSerializer):
         return [hmac.new(key, digestmod="sha256") for key in reversed(self.secret_keys)]
 
 
+def signed_at(text: str) -> int:
+    """Return when a text that `loads` accepted was signed, in seconds since 1970."""
+    return int.from_bytes(decode_base64(text.split(".")[1].encode()), "big")
+
+
 def signature(mac: hmac.HMAC, signed: bytes) -> bytes:
     mac = mac.copy()
     mac.update(signed)

@@ -2,8 +2,9 @@
 
 `authorization` reads an authorization request (the rules of redirect URIs are in `model.rules`, and
 `model.records.Client` matches them), `clients` a token request; `grants` has consents and access
-tokens, `terms` the scopes and errors that pages show. `openid`, `claims` and `reauthentication` are
-OpenID Connect, `device` is the device grant (RFC 8628), and `tickets` with `server_addresses` lets
-players join game servers. `programs` has the redirect URIs of well-known programs. `guards` checks
-each request before its view.
+tokens, `refresh` keeps players signed in by refresh tokens, `revocation` ends tokens or describes
+them, and `terms` has the scopes and errors that pages show. `openid`, `claims`, `reauthentication`
+and `logout_channel` are OpenID Connect, `device` is the device grant (RFC 8628), and `tickets` with
+`server_addresses` lets players join game servers. `programs` has the redirect URIs of well-known
+programs. `guards` checks each request before its view.
 """

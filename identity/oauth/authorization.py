@@ -14,9 +14,9 @@ from werkzeug.exceptions import BadRequest
 from identity.access.sessions import PLAIN, signed_in_player
 from identity.http.context import base_url, get_storage
 from identity.oauth.openid import BadHint, is_on, read_hint
-from identity.oauth.terms import SCOPES, find_tester_uri
+from identity.oauth.terms import SCOPES, find_tester_uri, tester_redirect_uri
 from model.errors import NoSuchClient
-from model.records import Client
+from model.records import OFFLINE, Client
 from model.rules import has_origin
 from model.texts import has_controls
 from model.words import say
@@ -174,15 +174,17 @@ def read_authorization_request(
     response_mode = parameters.get("response_mode") or None
     if response_mode not in (None, QUERY, WEB_MESSAGE):
         raise AuthorizationError("invalid_request", "response_mode must be query or web_message")
+    prompts = parameters.get("prompt", "").split()
+    offline = SILENT not in prompts and redirect_uri != tester_redirect_uri(client)
     auth_request = AuthorizationRequest(
         client.id,
         redirect_uri,
-        read_scope(scope, client, is_on()),
+        read_scope(scope, client, is_on(), offline),
         parameters.get("state"),
         read_code_challenge(parameters, required=client.needs_challenge),
         response_mode,
         scope,
-        parameters.get("prompt", "").split(),
+        prompts,
         ui_locales=parameters.get("ui_locales"),
     )
     if is_openid:
@@ -193,9 +195,13 @@ def read_authorization_request(
     return auth_request
 
 
-def read_scope(text: str, client: Client, with_openid: bool) -> list[str]:
-    """Return ALWAYS_GRANTED and the known scopes in a text: generic clients also ask for others."""
+def read_scope(text: str, client: Client, with_openid: bool, offline: bool) -> list[str]:
+    """Return ALWAYS_GRANTED and the known scopes in a text: generic clients also ask for others.
+
+    Of a request that shows the player no page, and of a test, OFFLINE is not one of them.
+    """
     asked = {ALWAYS_GRANTED, *text.split(" ")} - ({"email"} if client.no_email else set())
+    asked -= set() if offline else {OFFLINE}
     others = [PROFILE, OPENID] if with_openid else [PROFILE]
     return [each for each in (*SCOPES, *others) if each in asked]
 
@@ -204,7 +210,8 @@ def granted_scope(asked_scope: str, scope: list[str]) -> str | None:
     """Return the scope for a response (RFC 6749 5.1); None if it is all that was asked for."""
     asked = list(dict.fromkeys(asked_scope.split()))  # it is stored
     granted = [each for each in asked if each in scope]
-    return None if granted == asked else " ".join(granted) or ALWAYS_GRANTED
+    is_all = granted == asked and OFFLINE not in granted  # a family keeps it
+    return None if is_all else " ".join(granted) or ALWAYS_GRANTED
 
 
 def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:

@@ -7,7 +7,7 @@ from storage import Storage
 
 # In the ID token, which programs keep in a cookie of 4 kB; userinfo has more of them.
 GROUPS_IN_TOKEN = 20
-TOKEN_CLAIMS = ("iss", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "amr")
+TOKEN_CLAIMS = ("iss", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "amr", "sid")
 CLAIMS = ("sub", "name", "nickname", "username", "preferred_username", "picture", "profile")
 CLAIMS += ("email", "email_verified", "groups")
 

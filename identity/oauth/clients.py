@@ -24,10 +24,12 @@ TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 FORM_TYPE = "application/x-www-form-urlencoded"
 CODE_GRANT = "authorization_code"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 3.4
+REFRESH_GRANT = "refresh_token"  # RFC 6749 6, at /oauth/token alone
 CODE_FIELDS = {CODE_GRANT: "code", DEVICE_GRANT: "device_code"}  # what a grant has to send
-UNSUPPORTED = f"grant_type must be {' or '.join(CODE_FIELDS)}"
+STANDARD_FIELDS = CODE_FIELDS | {REFRESH_GRANT: "refresh_token"}
 TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 TOKEN_FIELDS += ("device_code",)
+REFRESH_FIELDS = (*TOKEN_FIELDS, "refresh_token", "scope")
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 
 logger = logging.getLogger("identity_server")  # the app's own
@@ -67,15 +69,16 @@ def read_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str,
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     form = {name: value for name, value in sent if value}
     grant = form.get("grant_type", CODE_GRANT)
-    is_other_grant = grant not in CODE_FIELDS
+    fields = STANDARD_FIELDS if is_standard else CODE_FIELDS
+    is_other_grant, expected = grant not in fields, f"grant_type must be {' or '.join(fields)}"
     if is_standard and is_other_grant:  # whatever else is wrong
-        raise UnsupportedGrantType(UNSUPPORTED)
-    single_parameters(sent, TOKEN_FIELDS)
-    for name in ("grant_type", CODE_FIELDS.get(grant, "code")):
+        raise UnsupportedGrantType(expected)
+    single_parameters(sent, REFRESH_FIELDS if grant == REFRESH_GRANT else TOKEN_FIELDS)
+    for name in ("grant_type", fields.get(grant, "code")):
         if name not in form:
             raise InvalidRequest(f"{name} is missing")
     if is_other_grant:
-        raise UnsupportedGrantType(UNSUPPORTED)
+        raise UnsupportedGrantType(expected)
     return form
 
 

@@ -29,10 +29,12 @@ from identity.oauth.clients import (
 )
 from identity.oauth.grants import save_consent
 from identity.oauth.reauthentication import session_amr, session_start
+from identity.oauth.refresh import prepare_family
 from identity.oauth.terms import InvalidGrant, UnauthorizedClient
 from identity.site.pasted import find_code
 from model.errors import NoSuchCode
-from model.records import AuthorizationCode, Client, DeviceRequest, User
+from model.grant_records import AuthorizationCode, DeviceRequest
+from model.records import OFFLINE, Client, User
 from storage import Storage
 
 DEVICE_CODE_MAX_AGE = 600  # seconds
@@ -80,13 +82,13 @@ def start_device_flow(api_request: ApiRequest) -> JsonResponse:
     address = api_request.environ.get("REMOTE_ADDR")
     count_attempts(store, limits_of_address(address, "device request from", REQUESTS))
     asked_scope = form.get("scope", "")
-    scope = read_scope(asked_scope, client, api_request.openid)
+    tester = api_request.environ.get(TESTER)
+    scope = read_scope(asked_scope, client, api_request.openid, offline=tester is None)
     granted = granted_scope(asked_scope, scope)
     user_code = "".join(secrets.choice(LETTERS) for _ in range(8))  # 34 bits
     # A page of any site can ask in its visitor's browser, and send the visitor to /device then.
     is_page = api_request.environ.get("HTTP_ORIGIN", api_request.base_url) != api_request.base_url
     device_id, network = secrets.token_urlsafe(16), "" if is_page else client_address(address)
-    tester = api_request.environ.get(TESTER)
     record = DeviceRequest(client.id, scope, device_id, network, granted=granted, tester=tester)
     store.codes.add(USER_CODE_PREFIX + user_code, record)
     shown, base_url = show_user_code(user_code), api_request.base_url
@@ -144,6 +146,8 @@ def store_answer(store: Storage, asked: DeviceRequest, player: User | None) -> N
         answer.grant_id = save_consent(player.id, asked, remembered=asked.tester is None).id
         if OPENID in asked.scope:
             answer.auth_time, answer.amr = session_start(player), session_amr()
+        if OFFLINE in asked.scope:  # the browser in which the code was typed is another session
+            prepare_family(answer, store.clients.read(asked.client_id), None)
     store.codes.add(ANSWER_PREFIX + asked.device_id, answer)
 
 

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from flask import abort
+from flask import abort, session
 from itsdangerous import BadSignature
 
 from identity.acts.naming import describe_groups
@@ -19,7 +19,8 @@ from identity.http.signing import serializer
 from identity.oauth.authorization import AuthorizationRequest
 from identity.oauth.terms import SCOPES
 from model.errors import NoSuchUser
-from model.records import AuthorizationCode, Client, DeviceRequest, Grant, User, now_ms
+from model.grant_records import AuthorizationCode, DeviceRequest
+from model.records import Client, Grant, User, now_ms
 from model.words import say
 from storage import Storage
 from storage.repositories import unchanged
@@ -43,6 +44,9 @@ def save_consent(
     The approved scopes are added to it if they are to be `remembered`. Raises StorageFailed.
     """
     with get_storage().users.edit(user_id) as user:
+        # A thief could send the end of the form after the player ended the stolen session.
+        if user.suspended or session["id"] not in user.sign_ins:
+            abort(403, say("You were signed out meanwhile. Start again from the app."))
         before = user.consents.get(auth_request.client_id)
         # An earlier consent keeps its id, so that its tokens stay valid.
         grant = before or Grant(secrets.token_urlsafe(12), [], now_ms())
@@ -100,9 +104,14 @@ def read_token_holder(api_request: ApiRequest, token: str) -> tuple[dict, User]:
     if user is None:
         problem = "this access token was revoked: by the player, or because a code was used twice"
         raise TokenRefused("invalid_token", problem)
-    if "groups" in claims and set(claims["groups"]).isdisjoint(user.groups):
+    if not is_for(claims, user):
         raise TokenRefused("invalid_token", "the client of this access token is not for the player")
     return claims, user
+
+
+def is_for(claims: dict, user: User) -> bool:
+    """Return True unless an access token is of an app for groups that its player left."""
+    return "groups" not in claims or not set(claims["groups"]).isdisjoint(user.groups)
 
 
 def read_bearer_token(api_request: ApiRequest) -> str:

@@ -18,12 +18,14 @@ from model.words import say
 
 # Clients post here from any site, with their own credentials; no cookie is read.
 CROSS_SITE_POST_ALLOWED = ("/api/oauth/token", "/oauth/token", "/oauth/userinfo", "/oauth/logout")
-CROSS_SITE_POST_ALLOWED += ("/oauth/device", "/api/tickets", "/api/tickets/check")
+CROSS_SITE_POST_ALLOWED += ("/oauth/device", "/oauth/revoke", "/oauth/introspect")
+CROSS_SITE_POST_ALLOWED += ("/api/tickets", "/api/tickets/check")
 # Load balancers and containers ask by IP address. The response has no player data.
 ANY_HOST_ALLOWED = "/healthz"
 # What pages of any site may load. No response to a GET of these depends on who is signed in.
 FOR_ANY_SITE = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
-FOR_ANY_SITE += ("/oauth/token", "/oauth/device", "/oauth/userinfo", "/oauth/keys")
+FOR_ANY_SITE += ("/oauth/token", "/oauth/device", "/oauth/revoke", "/oauth/introspect")
+FOR_ANY_SITE += ("/oauth/userinfo", "/oauth/keys")
 PICTURE = re.compile("/users/[^/]*/picture")
 GIVEN_BACK = (b"state=", b"nonce=")
 # A download leaves the page where it is, so that one page could follow this link again and again.

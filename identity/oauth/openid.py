@@ -20,11 +20,11 @@ from identity.http.signing import COMPACT_JSON, decode_base64, digest_of, encode
 from identity.oauth.claims import id_token_claims
 from identity.site.formatting import DAY
 from model.errors import NotFound, StorageError
-from model.records import AuthorizationCode, User, now_ms
+from model.grant_records import AuthorizationCode
+from model.records import User, now_ms
 from model.rules import TIME_END, USER_ID
 from model.site_records import OpenIdKey
 from storage import Storage
-from storage.repositories import unchanged
 
 ID_TOKEN_MAX_AGE = 600  # seconds
 ID_TOKEN_TYPE = "JWT"
@@ -62,7 +62,7 @@ def published_keys(store: Storage) -> list[OpenIdKey]:
 
 
 def _read_keys(store: Storage) -> list[OpenIdKey]:
-    keys = store.openid_keys.read_from_many(store.openid_keys.ids(), unchanged)
+    keys = store.openid_keys.read_from_many(store.openid_keys.ids())
     return sorted(keys, key=lambda key: (key.signs_from, key.id))
 
 
@@ -150,14 +150,14 @@ def issue_id_token(
         "aud": code.client_id,
         "auth_time": code.auth_time // 1000,
         "at_hash": digest_of(access_token, length=16),  # OpenID Connect Core 3.1.3.6
-        "amr": code.amr or ["pwd"],  # RFC 8176
     }
-    claims |= {"nonce": code.nonce} if code.nonce else {}
+    optional = {"nonce": code.nonce, "amr": code.amr, "sid": code.sid}  # amr: RFC 8176
+    claims |= {name: value for name, value in optional.items() if value}
     claims |= id_token_claims(user, code.scope, store, issuer, api_request.mail)
-    return issue_jwt(api_request, claims, ID_TOKEN_TYPE, ID_TOKEN_MAX_AGE)
+    return issue_jwt(store, issuer, claims, ID_TOKEN_TYPE, ID_TOKEN_MAX_AGE)
 
 
-def issue_jwt(api_request: ApiRequest, claims: dict, kind: str, max_age: int) -> str:
+def issue_jwt(store: Storage, issuer: str, claims: dict, kind: str, max_age: int) -> str:
     """Return the claims as a JWT (RFC 7519), signed with RS256, for `max_age` seconds.
 
     The `kind` is its `typ`: none passes for another (RFC 8725 3.11). Raises StorageError.
@@ -166,8 +166,8 @@ def issue_jwt(api_request: ApiRequest, claims: dict, kind: str, max_age: int) ->
     from cryptography.hazmat.primitives.hashes import SHA256
 
     now = now_ms() // 1000
-    claims = {"iss": api_request.base_url, "iat": now, "exp": now + max_age, **claims}
-    key = signing_key(api_request.storage)
+    claims = {"iss": issuer, "iat": now, "exp": now + max_age, **claims}
+    key = signing_key(store)
     header = {"alg": "RS256", "typ": kind, "kid": key.id}
     parts = (encode_base64(COMPACT_JSON.encode(each).encode()) for each in (header, claims))
     signed = b".".join(parts)

@@ -24,6 +24,7 @@ PAGE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 LABELS = {"redirect_uris": "Redirect URI", "post_logout_redirect_uris": "After signing out"}
+LOGOUT_URI = re.compile("^- Back-channel logout: `(.+?)`", re.MULTILINE)
 VERIFIED_ONLY = "- Email: verified addresses alone\n"  # on the page of a program keyed on them
 UNVERIFIED = "If this program recognises people by their email, anybody can become anybody there."
 SITE_NAME, HANDLE = "Identity Server", "YOUR_HANDLE"  # placeholders, as on the pages
@@ -62,12 +63,14 @@ class Program(NamedTuple):
     name: str  # in commands and forms
     address: str
     uris: dict[str, list[str]]  # by the names of a client's fields
+    logout_uri: str  # of back-channel logout; "": none
     settings: str
     by_email: bool  # it recognises people by their email
 
     def client_fields(self, mail: bool) -> dict[str, str | list[str] | bool]:
         """Return the fields of a new client; if `by_email`, it gets emails only with `mail`."""
-        return {"name": self.title, "no_email": self.by_email and not mail} | self.uris
+        fields = {"name": self.title, "no_email": self.by_email and not mail}
+        return fields | self.uris | {"backchannel_logout_uri": self.logout_uri}
 
     def fill_in(
         self,
@@ -107,7 +110,8 @@ def handle_of_owner(store: Storage, client: Client, program: Program) -> str | N
 
 def find_warnings(client: Client, program: Program | None, mail: bool) -> list[str]:
     """Return what may be wrong with a client: plain http, and emails that nobody has verified."""
-    plain = warn_unencrypted([*client.redirect_uris, client.game_url or ""])
+    others = [client.game_url or "", client.backchannel_logout_uri]
+    plain = warn_unencrypted([*client.redirect_uris, *others])
     found = [plain] if plain else []
     if not mail and may_get_email(client):
         found.append(UNVERIFIED)
@@ -128,7 +132,8 @@ def read_page(page: str, address: str | None = None) -> Program:
         field: re.findall(rf"^- {label}: `(.+?)`", lines, re.MULTILINE)
         for field, label in LABELS.items()
     }
-    return Program(title, name, example, uris, settings, VERIFIED_ONLY in lines)
+    logout_uri = "".join(LOGOUT_URI.findall(lines)[:1])
+    return Program(title, name, example, uris, logout_uri, settings, VERIFIED_ONLY in lines)
 
 
 @functools.cache
@@ -148,7 +153,8 @@ def read_named_program(name: str, address: str) -> Program:
     path = urlsplit(address).path.rstrip("/")
     program = read_page(find_program_pages()[name], f"{origin_of(address)}{path}")
     refuse("address", check_redirect_uris(program.uris["redirect_uris"]))  # they may be too long
-    return program
+    # Few may have http:// here (`identity.acts.apps`).
+    return program._replace(logout_uri="") if address.startswith("http:") else program
 
 
 def split_settings(settings: str) -> list[tuple[list[str], str]]:

@@ -15,7 +15,7 @@ from identity.access.sessions import BROWSER, browser_id
 from identity.http.signing import serializer
 from identity.oauth.authorization import LOGIN, AuthorizationRequest
 from identity.oauth.terms import pending_parameters
-from model.records import CLOCK_TOLERANCE, User, now_ms
+from model.records import CLOCK_TOLERANCE, Session, User, now_ms
 
 ASKED = "asked"  # the parameter
 ASKED_MAX_AGE = 600  # seconds
@@ -34,11 +34,16 @@ class Reauthentication(NamedTuple):
 
 def session_start(player: User) -> int:
     """Return when the signed-in player signed in to this session, in milliseconds."""
-    return next(each.since for each in player.sessions if each.id == session["id"])
+    return own_session(player).since
+
+
+def own_session(player: User) -> Session:
+    """Return the session in which the player is signed in here."""
+    return next(each for each in player.sessions if each.id == session["id"])
 
 
 def session_amr() -> list[str]:
-    """Return how the player signed in to this session (RFC 8176), [] by a password."""
+    """Return how the player signed in to this session (RFC 8176), [] if that is not known."""
     return session.get("amr", [])
 
 

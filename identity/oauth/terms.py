@@ -9,7 +9,7 @@ from identity.acts.rights import may_manage
 from identity.http.context import base_url, get_storage
 from identity.http.signing import digest_of
 from model.errors import StorageError
-from model.records import Client, User
+from model.records import OFFLINE, Client, User
 from model.rules import has_origin, origin_of
 from model.words import say
 
@@ -20,6 +20,7 @@ SCOPES = {
     "email": say("your email address"),
     "groups": say("your role and flairs"),
     JOIN: say("join game servers as you"),
+    OFFLINE: say("stay signed in as you"),
 }
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
@@ -50,6 +51,12 @@ class UnauthorizedClient(InvalidRequest):
     """A request of a client for a grant that it has not registered."""
 
     error = "unauthorized_client"
+
+
+class InvalidScope(InvalidRequest):
+    """A token request for more than was granted."""
+
+    error = "invalid_scope"
 
 
 class UnsupportedGrantType(InvalidRequest):

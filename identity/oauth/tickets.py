@@ -52,7 +52,9 @@ def issue_ticket(api_request: ApiRequest) -> JsonResponse:
         require_jwt(api_request, form["format"], server)
         joining = {"sub": str(user.id), "name": user.name, "client_id": claims["client"]}
         joining |= {"aud": server, "nonce": nonce} if nonce else {"aud": server}
-        ticket = issue_jwt(api_request, joining, "join+jwt", TICKET_MAX_AGE)
+        ticket = issue_jwt(
+            api_request.storage, api_request.base_url, joining, "join+jwt", TICKET_MAX_AGE
+        )
     else:  # a list: the names of five members would make it half as long again
         groups = claims.get("groups", ())
         values = user.id, claims["client"], claims["grant"], server, nonce, *groups

@@ -65,6 +65,8 @@ SETTINGS = {
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "OPENID": Setting("off", "whether programs can sign players in by OpenID Connect: on or off"),
+    "REFRESH_DAYS": Setting("30", "days until an app that did not ask for a player is signed out"),
+    "SIGN_IN_DAYS": Setting("365", "days for which an app keeps a player signed in at most"),
     "WEBHOOK_PRIVATE": Setting(
         "off", "whether the chat may be at a private address, also by http: on or off"
     ),
@@ -77,6 +79,7 @@ CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("adm
 CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on", "off"))
 CHOICES |= {"LANGUAGE": tuple(LANGUAGES)}
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
+DAYS = ("REFRESH_DAYS", "SIGN_IN_DAYS")
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,200}=*")  # RFC 6750 2.1
 WELCOME_LENGTH = 500  # characters
 UNEXPANDED = re.compile(r"""^[~ ]|["'`$\\]| $""")
@@ -92,7 +95,7 @@ class SettingError(ValueError):
 def read_settings(overrides: dict | None = None) -> dict:
     """Return all SETTINGS, from the environment and then `overrides`, checked.
 
-    Values are text, and a number for PROXIES. Raises SettingError.
+    Values are text, and numbers for PROXIES and days. Raises SettingError.
     """
     # Not flask.Config.from_prefixed_env: every start of the command would import Flask.
     prefix = "IDENTITY_"
@@ -105,6 +108,7 @@ def read_settings(overrides: dict | None = None) -> dict:
     defaults = {name: setting.default for name, setting in SETTINGS.items()}
     config = defaults | found | (overrides or {})
     config["BASE_URL"] = _read_base_url(config["BASE_URL"])
+    config |= {name: _read_days(name, str(config[name])) for name in DAYS}
     config["PROXIES"] = _read_proxies(str(config["PROXIES"]), config["BASE_URL"])
     for name in ("DATA_DIR", "PICTURE_DIR"):
         config[name] = _read_folder(name, config[name])
@@ -122,6 +126,12 @@ def read_settings(overrides: dict | None = None) -> dict:
     if config["METRICS"] != "off":
         _require_metrics_settings(config["METRICS"])
     return config
+
+
+def _read_days(name: str, value: str) -> int:
+    if not re.fullmatch("[1-9][0-9]{0,3}", value):
+        raise SettingError(name, f"is {value!r}, expected a number of days from 1 to 9999")
+    return int(value)
 
 
 def _meant_by(name: str) -> str:

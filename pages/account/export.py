@@ -11,17 +11,8 @@ from logging import Logger
 
 from model.errors import DamagedRecord, NoSuchPicture, StorageFailed
 from model.kinds import FORMER_NAMES, PASSKEYS, RECOVERY_CODES, REPORTS
-from model.records import (
-    Client,
-    FormerName,
-    Grant,
-    Notice,
-    Passkey,
-    Report,
-    Session,
-    Suspension,
-    User,
-)
+from model.records import Client, FormerName, Grant, Notice, Passkey, Session, Suspension, User
+from model.site_records import Report
 from storage import Storage
 
 EXPORTS_AN_HOUR = 10  # of one player
@@ -39,7 +30,7 @@ EXPORTED = {
     Notice: "text since kind",
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
     " require_pkce no_email post_logout_redirect_uris only_groups cover"
-    " used declined device tags",
+    " used declined device tags backchannel_logout_uri",
     FormerName: "expires",  # only the hash of the name is kept
     Report: "about reason text created expires",
     Passkey: "name created used synced",

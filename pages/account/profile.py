@@ -17,7 +17,7 @@ from identity.site.catalogues import LANGUAGES
 from identity.site.formatting import format_age, format_date, join_words
 from model.errors import DamagedRecord, NoSuchClient
 from model.names import normal_name
-from model.records import Grant, User
+from model.records import OFFLINE, Grant, User
 from model.rules import check_bio
 from model.words import say
 from pages.account import export
@@ -160,14 +160,17 @@ def describe_app(client_id: str, grant: Grant) -> dict:
         name, is_game = client.name, client.is_game
     except (NoSuchClient, DamagedRecord):
         name, is_game = say("An app that was deleted"), False
+    # The others have lines of their own.
+    seen = [SCOPES.get(each, each) for each in grant.scope if each not in (JOIN, OFFLINE)]
     return {
         "client_id": client_id,
         "name": name,
         "is_game": is_game,
         "hidden": grant.hidden,
         "played": format_age(grant.played) if grant.played else None,
-        "sees": join_words([SCOPES.get(each, each) for each in grant.scope if each != JOIN]),
+        "sees": join_words(seen),
         "joins": JOIN in grant.scope,
+        "stays": OFFLINE in grant.scope,
         "since": format_date(grant.since),
     }
 

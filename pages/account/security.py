@@ -1,6 +1,7 @@
 """Security: where a player is signed in, the password, the email address, a warning."""
 
 import functools
+from collections.abc import Sequence
 
 from flask import Blueprint, current_app, redirect, request, session
 from werkzeug.wrappers import Response
@@ -8,17 +9,21 @@ from werkzeug.wrappers import Response
 from identity.access.letters import ask_confirmation, notify, tell_old_address
 from identity.access.passwords import hash_password
 from identity.access.sessions import next_address, require_player
-from identity.access.signing_in import start_session
+from identity.access.signing_in import PASSWORD_AMR, start_session
 from identity.acts import accounts, notes
+from identity.acts import sessions as session_acts
 from identity.acts.emails import muted_by
+from identity.acts.families import families_of
 from identity.http.context import base_url, get_storage, mail_is_on, site_name
 from identity.http.limits import client_address, password_place
 from identity.http.responses import security_policy
 from identity.http.stamps import check_stamp
+from identity.oauth.reauthentication import session_amr
 from identity.site.formatting import format_hours_ago, show_browser
 from identity.site.pasted import unwrap
 from identity.site.settings import site_words
 from model.addresses import ascii_email, check_email, login_key, normal_email
+from model.grant_records import Family
 from model.records import Session, User
 from model.rules import check_password, normal_password
 from model.words import Words, say
@@ -60,6 +65,10 @@ def security_page(
             }
             for each in reversed(player.sessions)
         ],
+        apps=[
+            {"id": family.id, "name": client.name, "use": describe_use_by_app(family)}
+            for family, client in families_of(get_storage(), player)
+        ],
         email=request.form.get("email", player.email),
         mail=mail_is_on(),
         muted=muted_by(player),
@@ -82,6 +91,15 @@ def describe_use(entry: Session) -> Words:
     return say("Last used %(ago)s, from %(address)s", ago=ago, address=entry.address)
 
 
+def describe_use_by_app(family: Family) -> Words:
+    """Return where the player allowed an app to stay signed in, and when it last did."""
+    ago, values = format_hours_ago(family.used), {"address": family.address}
+    if not family.device:
+        return say("Another device. Last used %(ago)s, from %(address)s", ago=ago, **values)
+    values |= {"browser": show_browser(family.device), "ago": ago}
+    return say("Allowed in %(browser)s. Last used %(ago)s, from %(address)s", **values)
+
+
 security_form = functools.partial(forms.form_view, lambda: (require_player(),), security_page)
 
 # -- where the player is signed in --------------------------------------------------------------
@@ -89,16 +107,17 @@ security_form = functools.partial(forms.form_view, lambda: (require_player(),), 
 
 @security.post("/account/sessions/end")
 def end_one_session() -> Response:
+    """Sign out the browser or the app with the id `session`."""
     player = require_player()
-    accounts.sign_out(authority_of(player), player.id, request.form.get("session", ""))
-    return forms.redirect_with_notice(say("Browser signed out."), "/account/security")
+    session_acts.end_sign_in(authority_of(player), player.id, request.form.get("session", ""))
+    return forms.redirect_with_notice(say("Signed out there."), "/account/security")
 
 
 @security.post("/account/sign-out-others")
 def sign_out_others() -> Response:
-    """Sign out all of the player's browsers but this one."""
+    """Sign out all of the player's browsers but this one, and all apps."""
     player = require_player()
-    accounts.sign_out(authority_of(player), player.id, kept=session["id"])
+    session_acts.sign_out(authority_of(player), player.id, kept=session["id"])
     return forms.redirect_with_notice(say("The others are signed out."), "/account/security")
 
 
@@ -111,7 +130,8 @@ def change_password(player: User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     password = read_new_password(player)
     require_confirmation(player, "current_password")
-    set_new_password(player, password)
+    # Without a password so far, the player is here as before: nobody has typed one to sign in.
+    set_new_password(player, password, PASSWORD_AMR if player.password_hash else session_amr())
     notify(player, "password")
     return forms.redirect_with_notice(say("Password changed."), "/account/security")
 
@@ -125,14 +145,14 @@ def read_new_password(user: User) -> str:
     return normal_password(password)
 
 
-def set_new_password(user: User, password: str) -> None:
+def set_new_password(user: User, password: str, amr: Sequence[str]) -> None:
     """Set the password of a user who proved who they are, end all sessions and start one here.
 
     Raises FormRefused, Busy, StorageFailed.
     """
     with password_place(user.id):
         password_hash = hash_password(password)
-    if not start_session(user, password, password_hash):
+    if not start_session(user, password, password_hash, amr=amr):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
 
 

@@ -30,7 +30,6 @@ from pages.kit.files import cover_address
 from pages.kit.forms import FormRefused, form_view, pop_notice, redirect_with_notice, seen_time
 from pages.kit.paging import page_beside
 from pages.kit.rendering import Preview, render_page, welcome_of
-from storage.repositories import unchanged
 
 GAMES_SHOWN = 24  # on one page
 LONG = 9  # games from which their list can be searched and sorted
@@ -168,7 +167,7 @@ def page_of_games(shelf: str, query: dict, part: str = "", first: Sequence[Clien
 def place_of_game(index: str, parameter: str) -> tuple[str, str] | None:
     """Return the key and the id of the game that a query parameter names, None if it is gone."""
     key_of, ids = CLIENTS.key(index).of, [request.args.get(parameter, "")]
-    found = get_storage().clients.read_from_many(ids, unchanged)
+    found = get_storage().clients.read_from_many(ids)
     return next(((key_of(each), each.id) for each in found if each.is_game), None)
 
 
@@ -180,7 +179,7 @@ def is_found(client: Client, part: str) -> bool:
 def find_most_played(counts: Counter, part: str) -> list[Client]:
     """Return the listed games in which `part` is found and that most people play now."""
     ids = [client_id for client_id, _ in counts.most_common(2 * GAMES_SHOWN) if client_id]
-    found = get_storage().clients.read_from_many(ids, unchanged)
+    found = get_storage().clients.read_from_many(ids)
     return [each for each in found if each.listed and is_found(each, part)][: GAMES_SHOWN - 1]
 
 
@@ -188,7 +187,7 @@ def with_owners(games: list[Client]) -> list[tuple[Client, Named]]:
     """Return the games that can be played here, each with the words for its owner."""
     store, playable = get_storage(), list(filter(is_playable, games))
     ids = list({each.owner_id for each in playable} - {None})
-    players = store.users.read_from_many(ids, unchanged)  # at once
+    players = store.users.read_from_many(ids)  # at once
     named = {each.id: Named(each.name, each) for each in players}
     return [(each, named.get(each.owner_id) or name_owner(store, each)) for each in playable]
 
@@ -199,7 +198,7 @@ def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
     None unless the game is listed and can be played; `ago` is None if it was played just now.
     `playing` has client ids by player id.
     """
-    for client in get_storage().clients.read_from_many([player.last_game or ""], unchanged):
+    for client in get_storage().clients.read_from_many([player.last_game or ""]):
         if client.listed and is_playable(client):
             others = [each for each in playing if playing[each] == client.id and each != player.id]
             is_now = now_ms() - player.last_heartbeat < MINUTE * 1000
@@ -240,7 +239,7 @@ def playing_now(
     faces, read = [], ids if sees_players else []
     for some in (read[:at_most], read[at_most : FACES_READ * at_most]):
         if len(faces) < at_most:
-            users = store.users.read_from_many(some, unchanged)
+            users = store.users.read_from_many(some)
             users = [each for each in users if has_face(each, viewer)]
             named = games_shown(store, users, viewer)
             found = ((each, named.get(each.id)) for each in users)

@@ -26,7 +26,7 @@ from identity.oauth.programs import (
 from identity.site.formatting import format_hours_ago
 from identity.site.pasted import unwrap
 from identity.site.settings import check_game
-from model.client_rules import TAGS, check_new_uris, check_opens, check_tags
+from model.client_rules import TAGS, check_logout_uri, check_new_uris, check_opens, check_tags
 from model.errors import DamagedRecord, NoSuchClient
 from model.kinds import CLIENTS
 from model.names import check_client_name
@@ -182,6 +182,7 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     fields = {
         "name": form.get("name", "").strip(),
         **{each: list(dict.fromkeys(form.get(each, "").split())) for each in URIS},
+        "backchannel_logout_uri": unwrap(form.get("backchannel_logout_uri", "")),
         "only_groups": groups.get(form.get("who"), client.only_groups if client else []),
         "game_url": form.get("game_url", "").strip() or None,
         "description": form.get("description", "").strip().replace("\r\n", "\n"),
@@ -215,6 +216,8 @@ def problems_of_addresses(
     """
     changed = {each for each in fields if fields[each] != getattr(client, each, None)}
     problems = {each: check_new_uris(fields[each], public) for each in changed.intersection(URIS)}
+    if "backchannel_logout_uri" in changed:
+        problems["backchannel_logout_uri"] = check_logout_uri(fields["backchannel_logout_uri"])
     if url := fields["game_url"]:
         problem = check_game(url, base_url())
         problems["game_url"] = problem or ("game_url" in changed and check_opens(url))
@@ -243,6 +246,7 @@ def client_page(
 ) -> str:
     """Return a client's page; problems are by form, then by field; a new `secret` is shown once."""
     fields = ("name", "game_url", "description", "require_pkce", "no_email", "device")
+    fields += ("backchannel_logout_uri",)
     kept = {each: getattr(client, each) for each in fields}
     kept |= {each: "\n".join(getattr(client, each)) for each in URIS}
     kept |= {f"tag-{tag}": "yes" for tag in client.tags}

@@ -7,7 +7,7 @@ from identity.http.context import base_url, get_storage
 from identity.http.responses import ANY_ORIGIN, NO_STORE, JsonResponse
 from identity.oauth.authorization import OPENID, PROFILE, PROMPTS
 from identity.oauth.claims import CLAIMS, TOKEN_CLAIMS
-from identity.oauth.clients import CODE_FIELDS
+from identity.oauth.clients import STANDARD_FIELDS
 from identity.oauth.openid import is_on, published_keys, require_openid
 from identity.oauth.terms import SCOPES
 from identity.site.catalogues import LANGUAGES
@@ -16,6 +16,7 @@ from pages.kit.rendering import lists_profiles
 
 PUBLIC = {**ANY_ORIGIN, "Cache-Control": "public, max-age=3600"}  # seconds
 
+SECRET_METHODS = ["client_secret_basic", "client_secret_post"]
 # What search engines find nothing at: pages of the signed-in, forms, and answers for programs.
 NOT_CRAWLED = (
     "/account",
@@ -47,18 +48,21 @@ def server_metadata() -> dict[str, str | list[str]]:
         "authorization_endpoint": f"{base_url()}/oauth/authorize",
         "token_endpoint": f"{base_url()}/oauth/token",
         "device_authorization_endpoint": f"{base_url()}/oauth/device",  # RFC 8628 4
+        "revocation_endpoint": f"{base_url()}/oauth/revoke",
+        "introspection_endpoint": f"{base_url()}/oauth/introspect",
         "userinfo_endpoint": f"{base_url()}/oauth/userinfo",
         "scopes_supported": [*SCOPES, PROFILE, *([OPENID] if is_on() else [])],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query", "web_message"],
-        "grant_types_supported": [*CODE_FIELDS],
-        "token_endpoint_auth_methods_supported": [
-            "client_secret_basic",
-            "client_secret_post",
-            "none",
-        ],
+        "grant_types_supported": [*STANDARD_FIELDS],
+        "token_endpoint_auth_methods_supported": [*SECRET_METHODS, "none"],
+        # RFC 8414 2: without it a program takes client_secret_basic alone.
+        "revocation_endpoint_auth_methods_supported": [*SECRET_METHODS, "none"],
+        "introspection_endpoint_auth_methods_supported": SECRET_METHODS,
         "code_challenge_methods_supported": ["S256"],
         "ui_locales_supported": [*LANGUAGES],
+        "backchannel_logout_supported": is_on(),
+        "backchannel_logout_session_supported": is_on(),
     }
 
 

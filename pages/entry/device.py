@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response
 
 from identity.access.sessions import require_player
 from identity.acts.apps import note_sign_in
+from identity.acts.families import tell_first
 from identity.http.context import base_url, get_storage
 from identity.http.limits import (
     AttemptLimit,
@@ -28,9 +29,11 @@ from identity.oauth import device as flow
 from identity.oauth.grants import require_admitted
 from identity.site.formatting import HOUR, format_age
 from model.errors import CodeSpent, NoSuchCode, StorageFailed
-from model.records import Client, DeviceRequest, User, now_ms
+from model.grant_records import DeviceRequest
+from model.records import OFFLINE, Client, User, now_ms
 from model.words import say
 from pages.kit import forms
+from pages.kit.actors import authority_of
 from pages.kit.rendering import render_consent_page, render_page
 
 WRONG_CODES = 10  # an hour, of a player and from an address
@@ -154,6 +157,8 @@ def decide(player: User) -> Response | tuple:
             say("Cancelled. Your device is not signed in."), "/device"
         )
     note_sign_in(get_storage(), client.id)
+    if OFFLINE in asked.scope:
+        tell_first(authority_of(player), player, client)
     return forms.redirect_with_notice(say("Done. Go back to your device."), "/device")
 
 

@@ -17,6 +17,7 @@ from identity.access.links import (
 )
 from identity.access.passwords import clear_wrong_passwords
 from identity.access.sessions import next_address, query_to, require_player, signed_in_player
+from identity.access.signing_in import LINK_AMR
 from identity.acts import emails
 from identity.http.context import get_storage, mail_is_on
 from identity.site.formatting import MINUTE
@@ -158,7 +159,7 @@ def take_new_password(link: str) -> Response | str:
     authority_of(user).log("user new-password", user=user.id)
     if way_back:  # first: a session that a passkey starts after the others ended would stay
         emails.remove_other_ways(authority_of(user), user.id)
-    set_new_password(user, password)
+    set_new_password(user, password, LINK_AMR)
     if way_back:
         emails.take_back(authority_of(user), user.id, *way_back)
     clear_wrong_passwords(*user.logins)

@@ -1,14 +1,14 @@
 """The sign-in page, and signing out."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.access.passwords import verify_password_with_limits
 from identity.access.sessions import BROWSER, next_address, signed_in_player
-from identity.access.signing_in import CODE_AMR, end_session, start_session
+from identity.access.signing_in import CODE_AMR, PASSWORD_AMR, end_session, start_session
 from identity.acts.recovery_codes import is_recovery_code
 from identity.http.context import get_storage, mail_is_on
 from identity.oauth.reauthentication import find_login_hint, find_reauthentication
@@ -105,14 +105,14 @@ def complete_sign_in(
     leads_to: str,
     password: str | None,
     use_up: Callable[[], bool] = lambda: True,
-    amr: list[str] | None = None,
+    amr: Sequence[str] = PASSWORD_AMR,
 ) -> None:
     """Start a session for a user who proved who they are.
 
     `password` is the right one in the form that is hashed, None if none was typed; `amr` says what
-    the proof was (RFC 8176), None: a password. `use_up` is called after the other checks, and
-    returns False if the proof was good once and is used: that is refused. Raises FormRefused also
-    for another player than an app asks for, a suspended one, and an account that has just changed.
+    the proof was (RFC 8176). `use_up` is called after the other checks, and returns False if the
+    proof was good once and is used: that is refused. Raises FormRefused also for another player
+    than an app asks for, a suspended one, and an account that has just changed.
     """
     only = find_only_player(leads_to)
     if only and only.id != user.id:

@@ -29,7 +29,7 @@ from identity.site.formatting import (
 from identity.site.languages import sentence_functions, speaking, spoken
 from model.client_rules import TAGS
 from model.errors import StorageError
-from model.records import Client, User, now_ms
+from model.records import OFFLINE, Client, User, now_ms
 from model.rules import REPORT_REASONS
 from model.site_records import Look
 from model.words import load_words, say, say_in
@@ -201,6 +201,7 @@ def render_consent_page(
         email=given_email(player, mail_is_on()) if "email" in scope else None,
         groups=join_words(groups) if "groups" in scope else None,
         joins=JOIN in scope,
+        stays=OFFLINE in scope,
         problems={"form": problem} if problem else {},
         **values,
     )

@@ -64,9 +64,10 @@ def test_nginx_body_limits_and_patterns_are_exact():
     location = r"^ +(?:location [=~] (\S+) \{\n +)?"
     found = find_all(rf"{location}client_max_body_size ([0-9]+)([km]);", SITE)
     limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
+    tokens = "^/(oauth/(token|device|revoke|introspect)|api/(oauth/token|tickets|tickets/check))\\z"
     assert limits == {
         "": PAGE_BODY_LIMIT,
-        "^/(oauth/(token|device)|api/(oauth/token|tickets|tickets/check))\\z": TOKEN_BODY_LIMIT,
+        tokens: TOKEN_BODY_LIMIT,
         "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)\\z": 9 * 2**20,
     }
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20

@@ -41,6 +41,8 @@ server = behind_nginx.server
 # What a browser sends for an image in a page of a sibling subdomain.
 FOREIGN_LOAD = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}
 FOREIGN_LOAD |= {"Sec-Fetch-Dest": "image"}
+TOKEN_QUESTIONS = ("/oauth/revoke", "/oauth/introspect")
+OAUTH_POSTS = ("/oauth/token", *TOKEN_QUESTIONS)
 
 
 @pytest.fixture
@@ -135,6 +137,8 @@ def test_nginx_passes_responses_through_unchanged(
         ("POST", "/api/tickets/check", FORM, b"ticket=" + b"x" * (TOKEN_BODY_LIMIT - 7)),
         ("POST", "/oauth/token", FORM | FOREIGN_LOAD, b"grant_type=authorization_code&code=a"),
         ("POST", "/oauth/token", FORM, b"code=" + b"x" * (TOKEN_BODY_LIMIT - 5)),
+        *(("POST", path, FORM | FOREIGN_LOAD, b"client_id=x&token=a") for path in TOKEN_QUESTIONS),
+        *((method, path, {}, None) for path in TOKEN_QUESTIONS for method in ("GET", "OPTIONS")),
         *((method, "/oauth/userinfo", FORM | FOREIGN_LOAD, b"") for method in ("GET", "POST")),
         ("OPTIONS", "/oauth/userinfo", {"Origin": "https://game.example"}, None),
         ("GET", "/oauth/keys", FOREIGN_LOAD, None),
@@ -292,7 +296,7 @@ def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtest
     send = connect_from("127.0.0.20").send_request
     for path, status, accepted, refused in (
         ("/api/oauth/token", 400, TOKEN_BODY_LIMIT, TOKEN_BODY_LIMIT + 1),
-        ("/oauth/token", 400, TOKEN_BODY_LIMIT, TOKEN_BODY_LIMIT + 1),
+        *((each, 400, TOKEN_BODY_LIMIT, TOKEN_BODY_LIMIT + 1) for each in OAUTH_POSTS),
         ("/api/x", 404, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
         ("/account", 303, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
         ("/account/picture", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
@@ -308,7 +312,7 @@ def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtest
                 answer = send("POST", path, sent[1], FORM, encode_chunked=chunked)
                 assert answer.status == 413
                 assert b"The body is larger than the limit." in answer.body
-                is_json = path.endswith("/token") or path.startswith("/api/")
+                is_json = path in OAUTH_POSTS or path.startswith("/api/")
                 content_type = "application/json" if is_json else "text/html; charset=utf-8"
                 assert answer.headers["content-type"] == content_type
 
@@ -323,10 +327,10 @@ def check_oauth_error(answer: Answer, error: str, description: str) -> None:
 
 def test_refusal_of_a_client_request_is_an_oauth_error(server: ServerBehindNginx, send):
     body = b"x" * (TOKEN_BODY_LIMIT + 1)
-    for path in ("/oauth/token", "//oauth/token?a=b", "/%6fauth/token"):
+    for path in (*OAUTH_POSTS, "//oauth/token?a=b", "/%6fauth/token"):
         too_large = "The body is larger than the limit. Send less."
         check_oauth_error(send("POST", path, body, FORM), "invalid_request", too_large)
-    for path in ("token", "userinfo?a=b", "keys"):
+    for path in ("token", "revoke", "introspect", "userinfo?a=b", "keys"):
         with server.nginx.connect() as connection:
             connection.sendall(f"GET /oauth/{path} two HTTP/1.1\r\n{LOCAL}\r\n\r\n".encode())
             response = HTTPResponse(connection)
@@ -380,7 +384,7 @@ def test_dead_server_is_502_and_silent_server_is_504(
     silent = socket.create_server(("127.0.0.1", 0))
     with silent, in_front.running(f"127.0.0.1:{silent.getsockname()[1]}"):
         for nginx, status in ((nginx_without_server, 502), (in_front, 504)):
-            clients = ("/oauth/token", "/oauth/userinfo?a=b", "/oauth/keys")
+            clients = (*OAUTH_POSTS, "/oauth/userinfo?a=b", "/oauth/keys")
             for path in (*clients, "/oauth/logout", "/api/users/info?id=1", "/pfp/small/1.webp"):
                 with subtests.test(f"{status} {path}"):
                     answer = connect_from(nginx=nginx).send_request("GET", path)
@@ -445,10 +449,11 @@ def test_token_request_rate_limit_per_address(connect_from: Callable[..., Sender
     assert len(accepted) >= 200
     assert refused.message == "Too many requests. Try again in a moment."
     assert refused.headers["retry-after"] == "5"
-    *accepted, refused = send_until_refused(limited, "POST", "/oauth/token")
-    assert len(accepted) < 200  # they share the limit
-    problem = "Too many requests. Try again in a moment."
-    check_oauth_error(refused, "temporarily_unavailable", problem)
+    for path in OAUTH_POSTS:
+        *accepted, refused = send_until_refused(limited, "POST", path)
+        assert len(accepted) < 200  # they share the limit
+        problem = "Too many requests. Try again in a moment."
+        check_oauth_error(refused, "temporarily_unavailable", problem)
     assert other.send_request("POST", "/api/oauth/token", b"", FORM).status == 400
     assert limited.send_request("GET", "/api/users/info?id=999999").status == 404
 

@@ -40,7 +40,7 @@ def exchange(
     """A function that returns the response of a token endpoint for a valid code."""
 
     def exchange(path: str) -> requests.Response:
-        scope = "openid profile email groups phone join"
+        scope = "openid profile email groups phone join offline_access"
         query = {"response_type": "code", "client_id": client["client_id"], "scope": scope}
         code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
         form = {"grant_type": "authorization_code", "code": code}
@@ -73,7 +73,7 @@ def test_schemathesis_gets_documented_responses_only(
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 15" in done.stdout
+    assert "Tested: 17" in done.stdout
     assert ("Authentication failed" in done.stdout) != signed_in
 
 
@@ -89,7 +89,7 @@ def test_successful_responses_match_the_schema(
 
     api = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
     token, standard = (exchange(path) for path in ("/api/oauth/token", "/oauth/token"))
-    assert {"scope", "id_token"} <= standard.json().keys()
+    assert {"scope", "id_token", "refresh_token"} <= standard.json().keys()
     bearer = f"Bearer {token.json()['access_token']}"
     whois = f"/api/oauth/whois?client_id={client['client_id']}"
     post, tickets = form_browser.session.post, f"{server.address}/api/tickets"
@@ -97,6 +97,8 @@ def test_successful_responses_match_the_schema(
     checked = {"ticket": ticket.json()["ticket"], "server": "a:1"}
     device = server.add_client("Console", public=True, device=True)
     form = {"client_id": device["client_id"]}
+    asked = {each: client[each] for each in ("client_id", "client_secret")}
+    asked["token"] = standard.json()["refresh_token"]
     started = requests.post(f"{server.address}/oauth/device", form, timeout=ANSWER_TIMEOUT)
     answers = {
         ("/api/tickets", "POST"): ticket,
@@ -104,6 +106,7 @@ def test_successful_responses_match_the_schema(
         ("/api/oauth/token", "POST"): token,
         ("/api/oauth/whois", "GET"): get(whois, Authorization=bearer),
         ("/oauth/token", "POST"): standard,
+        ("/oauth/introspect", "POST"): post(f"{server.address}/oauth/introspect", asked),
         ("/oauth/device", "POST"): started,
         ("/oauth/device/qr", "GET"): get(
             f"/oauth/device/qr?user_code={started.json()['user_code']}"
@@ -120,6 +123,8 @@ def test_successful_responses_match_the_schema(
             f"{server.address}/api/users/heartbeat"
         ),
         ("/pfp/{size}/{file}", "GET"): get(f"/pfp/small/{ada['id']}-{ada['pfpTimestamp']}.webp"),
+        # The last, because it ends the access tokens.
+        ("/oauth/revoke", "POST"): post(f"{server.address}/oauth/revoke", asked),
     }
     assert len(api) == len(answers)
     for (path, method), answer in answers.items():

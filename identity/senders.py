@@ -42,6 +42,10 @@ def send_messages(app: Flask) -> None:
         from identity.access.mail_channel import Mail  # not without mail
 
         channels.append(Mail(store, app.config))
+    if app.config["OPENID"] == "on":
+        from identity.oauth.logout_channel import Logouts  # not without
+
+        channels.append(Logouts(store, app.config["BASE_URL"]))
     app.senders = senders = Senders(store, channels)
     inner = app.wsgi_app
 

@@ -30,7 +30,7 @@ LONGEST_PAUSE, LONGEST_WAIT = 60, 3600  # seconds: of our own, and one that a re
 MOST_PAUSES = 2  # of the channel for one message, which then waits alone
 STOP_TIMEOUT = 8  # seconds for the messages that are being sent
 WEBHOOK_ID = "chat"
-CHAT, MAIL = "chat", "mail"  # channels
+CHAT, MAIL, LOGOUT = "chat", "mail", "logout"  # channels
 LOG = logging.getLogger(__name__)
 
 

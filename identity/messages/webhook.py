@@ -126,7 +126,7 @@ class Chat(Channel):
         if webhook is None:
             return
         content = content_of(webhook, self._site, message, self._language)
-        status, headers = deliver(webhook, self._private, *content)
+        status, headers = deliver(webhook.url, self._private, *content)
         note_clock(self._store, CHAT, headers.get("Date", ""))
         if status == 429:
             wait = headers.get("Retry-After", "")
@@ -169,16 +169,19 @@ def new_key() -> str:
     return secrets.token_urlsafe(32)
 
 
-def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tuple[int, dict]:
-    """Post a body to the webhook, at the address that was checked. Raises NotSent.
+def deliver(
+    url: str, private: bool, body: bytes, headers: dict, timeout: float | None = None
+) -> tuple[int, dict]:
+    """Post a body in TIMEOUT or so many seconds, to the address that was checked. Raises NotSent.
 
     Redirects are not followed. A timer closes the socket, because its own timeout is one of each
     read: a server that sends a byte every few seconds would hold the thread.
     """
-    parts = urlsplit(webhook.url)
+    parts = urlsplit(url)
     if not has_allowed_scheme(parts, private):
         raise NotSent("The address does not start with https://.")
-    addresses, ends = resolve(parts, private), time.monotonic() + TIMEOUT
+    timeout = timeout or TIMEOUT
+    addresses, ends = resolve(parts, private), time.monotonic() + timeout
     try:
         with connect(addresses, ends) as connected, connected.dup() as duplicate:
             left = max(ends - time.monotonic(), 0)
@@ -187,7 +190,7 @@ def deliver(webhook: Webhook, private: bool, body: bytes, headers: dict) -> tupl
             )  # TLS takes the socket itself over
             timer.start()
             try:
-                connected.settimeout(TIMEOUT)
+                connected.settimeout(timeout)
                 return exchange(connected, parts, body, headers)
             finally:
                 timer.cancel()

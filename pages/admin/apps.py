@@ -1,4 +1,7 @@
-"""The administrators' list of all apps: by their last sign-in, or by their owner."""
+"""The administrators' list of all apps: by their last sign-in, or by their owner.
+
+Above it are those that could not be told of sign-outs.
+"""
 
 import contextlib
 import re
@@ -7,12 +10,15 @@ from flask import Blueprint, request
 
 from identity.acts.naming import find_player_id, name_owner
 from identity.http.context import get_storage
+from identity.messages.outbox import LOGOUT
 from identity.site.formatting import format_hours_ago
 from identity.site.pasted import unwrap
 from model.errors import DamagedRecord, NotFound
 from model.kind import hour_of
+from model.kinds import OUTBOX, given_up_of
 from model.records import Client
 from model.rules import CLIENT_ID
+from model.site_records import Message
 from model.words import say
 from pages.admin.desk import render_desk
 from pages.kit.actors import require_administrator
@@ -49,8 +55,18 @@ def show_apps() -> str:
         **addresses_beside(more),
         owner=owner,
         whose=whose,
+        not_told=apps_not_told(),
         problems=problems,
     )
+
+
+def apps_not_told() -> list[tuple[Client, Message]]:
+    """Return apps that could not be told of sign-outs, each with the last message given up."""
+    outbox, found = get_storage().records(OUTBOX), {}
+    for each in outbox.page("queue", given_up_of(LOGOUT), None, APPS_READ, newest_first=True):
+        found.setdefault(each.to, each)
+    clients = get_storage().clients.read_from_many([*found][:APPS_SHOWN])
+    return [(client, found[client.id]) for client in clients]
 
 
 def apps_after(hour: str | None, client_id: str | None) -> tuple[list[Client], str | None]:

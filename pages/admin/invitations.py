@@ -20,7 +20,6 @@ from pages.kit.actors import authority_of, require_administrator
 from pages.kit.forms import FormRefused, form_view, redirect_with_notice
 from pages.kit.paging import page_beside, place_in
 from pages.kit.proof import ask_proof, with_proof
-from storage.repositories import unchanged
 
 INVITES_SHOWN = 50  # on one page
 NAMES_SHOWN = 3  # of those who used one
@@ -70,7 +69,7 @@ def describe(invites: list[Invite]) -> list[dict]:
     store = get_storage()
     accounts = [(invite, store.invites.accounts_with(invite)) for invite in invites]
     ids = [each for _, used_by in accounts for each in used_by[:NAMES_SHOWN]]
-    users = store.users.read_from_many(list({*ids}), unchanged)
+    users = store.users.read_from_many(list({*ids}))
     known, now = {user.id: user for user in users}, now_ms()
     return [
         {

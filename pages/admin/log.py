@@ -24,7 +24,7 @@ from pages.kit.actors import require_administrator
 from pages.kit.paging import addresses_beside
 from pages.kit.rendering import mark_time
 from storage.audit_lines import decode_line
-from storage.repositories import Records, unchanged
+from storage.repositories import Records
 
 LINES_SHOWN = 100  # on one page
 BYTES_READ = 900_000  # bytes for one page, of which many lines may be about others
@@ -121,7 +121,7 @@ class Known(NamedTuple):
             ids = [line.get(name) for line in lines for name in names]
             is_id = records.kind.may_have
             ids = {each for each in ids if type(each) is id_type and is_id(each)}
-            return {each.id: each for each in records.read_from_many([*ids], unchanged)}
+            return {each.id: each for each in records.read_from_many([*ids])}
 
         store = get_storage()
         users = read(store.users, int, "by", "user")

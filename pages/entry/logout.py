@@ -13,6 +13,7 @@ from identity.http.context import base_url, get_storage
 from identity.http.responses import NO_STORE, ExactRedirect, redirect_to_get, security_policy
 from identity.oauth.authorization import read_single
 from identity.oauth.openid import BadHint, read_hint, require_openid
+from identity.oauth.reauthentication import own_session
 from identity.oauth.terms import add_to_query, destination_of, redirect_targets
 from model.records import Client, User
 from model.words import say
@@ -52,7 +53,9 @@ def start_logout() -> Response | tuple:
     player = signed_in_player()
     is_known = claims is not None and (player is None or claims["sub"] == str(player.id))
     if is_known and request.method == "GET":  # RFC 9110 9.2.1: HEAD is safe
-        return complete(logout_request)
+        # The app of another session of the player does not know that this one ends.
+        own = own_session(player).sid if player else None
+        return complete(logout_request, claims["aud"] if own and claims.get("sid") == own else "")
     return logout_page(logout_request, player, player)
 
 
@@ -102,10 +105,13 @@ def find_only_client(uri: str) -> Client | None:
     return found[0] if len(found) == 1 and len(clients) < CLIENTS_READ else None
 
 
-def complete(logout_request: LogoutRequest) -> Response | tuple:
-    """Sign out; redirect to a program that the request named, or show that nobody is signed in."""
+def complete(logout_request: LogoutRequest, told: str = "") -> Response | tuple:
+    """Sign out; redirect to a program that the request named, or show that nobody is signed in.
+
+    `told` is the id of the app whose ID token came with the request.
+    """
     viewer = signed_in_player()
-    end_session()
+    end_session(told)
     if not logout_request.uri or not logout_request.is_named:
         return logout_page(logout_request, None, viewer)
     headers = {"Location": logout_request.address, **NO_STORE}

@@ -96,6 +96,12 @@ class RelyingParty:
         own = {} if "client_secret" in form else basic(self.program.id, self.program.secret)
         return self.http.post(self.path_of("token_endpoint"), data=form, headers=own)
 
+    def refresh(self, tokens: dict, **sent: str) -> TestResponse:
+        """Send a refresh request (12.1)."""
+        form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]} | sent
+        own = basic(self.program.id, self.program.secret)
+        return self.http.post(self.path_of("token_endpoint"), data=form, headers=own)
+
     def verify(self, tokens: dict, nonce: str | None) -> tuple[dict, dict]:
         """Return header and claims of an ID token if it passes the checks of 3.1.3.7."""
         signed, _, signature = tokens["id_token"].rpartition(".")

@@ -2,10 +2,11 @@
 
 "Core" is OpenID Connect Core 1.0. Of what it leaves to the server, `request` and `request_uri` are
 refused; `claims`, `display`, `ui_locales`, `claims_locales`, `acr_values` and unknown scopes are
-ignored; there are no refresh tokens and no unsigned ID tokens.
+ignored; there are no unsigned ID tokens.
 """
 
 import json
+import re
 
 import pytest
 from conftest import FOREIGN_LINK, on_each_backend
@@ -259,11 +260,28 @@ def test_oidcc_ensure_request_object_with_redirect_uri(party):
     assert (page.status_code, page.location) == (400, None)
 
 
-def test_oidcc_refresh_token(party):
-    """Skipped by the plan if none is issued, and then the discovery document promises none."""
-    done = party.sign_in(scope="openid offline_access", prompt="consent")
-    assert "refresh_token" not in done.tokens
-    assert "refresh_token" not in party.metadata["grant_types_supported"]
+def test_oidcc_refresh_token(party, register, clock):
+    """Two clients refresh (Core 12), the first one with a scope; each has a token of its own."""
+    assert "refresh_token" in party.metadata["grant_types_supported"]
+    second = RelyingParty(register("https://wiki.example/callback"), party.browser)
+    for each, sent in ((party, {"scope": "openid offline_access"}), (second, {})):
+        done = each.sign_in(scope="openid offline_access", prompt="consent")
+        clock.shift(1)
+        answer = each.refresh(done.tokens, **sent)
+        assert (answer.status_code, answer.content_type) == (200, "application/json")
+        assert answer.headers["Cache-Control"] == "no-store"
+        tokens = answer.json
+        _, claims = each.verify(tokens, nonce=None)
+        same = ("iss", "sub", "aud", "auth_time")  # 12.2
+        assert [claims[name] for name in same] == [done.claims[name] for name in same]
+        assert claims["iat"] == done.claims["iat"] + 1
+        assert each.ask_userinfo(tokens).json["sub"] == claims["sub"]
+        for given in (done.tokens, tokens):
+            assert re.fullmatch(r"[!-~]{22,}", given["refresh_token"])  # RFC 6749 A.17 and 10.10
+        assert tokens["access_token"] != done.tokens["access_token"]
+    refused = party.refresh(tokens)
+    assert (refused.status_code, read_error(refused.json)) == (400, "invalid_grant")
+    assert second.refresh(tokens).status_code == 200
 
 
 def test_oidcc_ensure_request_with_valid_pkce_succeeds(party, ada):

@@ -8,7 +8,7 @@ from identity.oauth.clients import DEVICE_GRANT
 
 pytestmark = on_each_backend
 
-SITE = "https://id.example.org"
+REFRESH, SITE = "refresh_token", "https://id.example.org"
 
 
 def test_oidcc_discovery_endpoint_verification(make_app):
@@ -22,7 +22,7 @@ def test_oidcc_discovery_endpoint_verification(make_app):
     assert all(each.startswith(f"{SITE}/") for each in [*addresses, metadata["userinfo_endpoint"]])
     assert metadata["issuer"] == SITE
     assert metadata["response_types_supported"] == ["code"]
-    assert metadata["grant_types_supported"] == ["authorization_code", DEVICE_GRANT]
+    assert {*metadata["grant_types_supported"]} == {"authorization_code", DEVICE_GRANT, REFRESH}
     assert metadata["request_parameter_supported"] is False
     assert metadata["request_uri_parameter_supported"] is False  # the default is true
     assert "openid" in metadata["scopes_supported"] and "sub" in metadata["claims_supported"]

@@ -22,13 +22,12 @@ from model.records import (
     Grant,
     Passkey,
     RecoveryCodes,
-    Report,
     Session,
     Suspension,
     now_ms,
     sha256,
 )
-from model.site_records import Logo, Look, Note, OpenIdKey, Webhook
+from model.site_records import Logo, Look, Note, OpenIdKey, Report, Webhook
 from storage import open_storage
 from storage.whole import archive
 

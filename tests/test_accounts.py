@@ -13,6 +13,7 @@ from forms import edit
 from identity.access.links import give_sign_in_link
 from identity.acts import accounts, actors, apps, emails, invitations, passkeys
 from identity.acts import recovery_codes as codes
+from identity.acts import sessions as session_acts
 from identity.acts.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS
 from identity.acts.actors import ACTS_AN_HOUR, COMMAND, Actor, Authority, NotAllowed
 from identity.oauth.openid import rotate_keys
@@ -53,7 +54,8 @@ BY_COMMAND = {
     "user set name": (lambda by, who: accounts.change_profile(by, who, f"Grace {who}"), {}),
     "user set email": (lambda by, who: accounts.change_email(by, who, f"{who}@a.org"), {}),
     "user set bio": (lambda by, who: accounts.change_profile(by, who, bio="Go, mostly."), {}),
-    "user sign-out": (accounts.sign_out, {}),
+    "user sign-out": (session_acts.sign_out, {}),
+    "user sign-out-one": (lambda by, who: session_acts.end_sign_in(by, who, "a session"), {}),
     "user delete": (accounts.delete_user, {}),
 }
 USER_ACTS = MODERATION | ADMINISTRATION | BY_COMMAND
@@ -80,11 +82,11 @@ OWN = {
     "language": lambda by, user: accounts.change_profile(by, user.id, language="de"),
     "picture": lambda by, user: accounts.save_picture(by, user.id, generate_picture(78)),
     "no picture": lambda by, user: accounts.remove_picture(by, user.id),
-    "password": lambda by, user: accounts.start_session(
+    "password": lambda by, user: session_acts.start_session(
         by, user, NEW_SESSION, "new", end_others=True
     ),
-    "sign out": lambda by, user: accounts.sign_out(by, user.id, "a session"),
-    "sign out everywhere": lambda by, user: accounts.sign_out(by, user.id),
+    "sign out": lambda by, user: session_acts.end_sign_in(by, user.id, "a session"),
+    "sign out everywhere": lambda by, user: session_acts.sign_out(by, user.id),
     "withdraw": lambda by, user: accounts.withdraw(by, user.id, next(iter(user.grants))),
     "test": lambda by, user: accounts.end_test(
         by, user.id, next(iter(user.grants)), has_token=True

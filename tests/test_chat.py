@@ -311,9 +311,8 @@ def test_address_is_checked_again_at_each_message(storage, chat, tell):
     announce(storage, "player", "x", "/")
     Sender(storage, ChatChannel(storage, SITE, False, "en")).send_due(0)
     assert "https" in waiting(storage)[0].problem and chat.received == []
-    kept = Webhook("chat", 5, "https://127.0.0.1/", "json", EVENTS, "k")
     with pytest.raises(NotSent, match="private network"):
-        deliver(kept, False, b"", {})
+        deliver("https://127.0.0.1/", False, b"", {})
 
 
 def test_next_address_of_a_host_is_tried(chat, monkeypatch, subtests):
@@ -327,15 +326,15 @@ def test_next_address_of_a_host_is_tried(chat, monkeypatch, subtests):
                 (2, 1, 6, "", ("127.0.0.1", chat.port)),
             ]
             monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
-            kept = Webhook("chat", 5, f"http://chat.example:{chat.port}/", "json", EVENTS, "k")
+            url = f"http://chat.example:{chat.port}/"
             with subtests.test(address):
-                assert deliver(kept, True, b"{}", {})[0] == 204
+                assert deliver(url, True, b"{}", {})[0] == 204
             with subtests.test(address, alone=True), monkeypatch.context() as patch:
                 patch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found[:1])
                 with pytest.raises(NotSent, match="could not be reached"):
-                    deliver(kept, True, b"{}", {})
+                    deliver(url, True, b"{}", {})
             with subtests.test(address, private=False), pytest.raises(NotSent):
-                deliver(kept, False, b"{}", {})
+                deliver(url, False, b"{}", {})
 
 
 def test_host_header_is_that_of_the_address(subtests):
@@ -362,9 +361,9 @@ def test_certificate_of_another_name_is_refused(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     chat = Chat(context)
-    kept = Webhook("chat", 5, f"https://localhost:{chat.port}/", "json", EVENTS, "k")
+    url = f"https://localhost:{chat.port}/"
     with pytest.raises(NotSent, match="CERTIFICATE_VERIFY_FAILED"):
-        deliver(kept, True, b"{}", {})
+        deliver(url, True, b"{}", {})
     chat.close()
     assert chat.received == []
 

@@ -50,6 +50,7 @@ CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
     *("game_url", "description", "listed", "disabled_by", "public", "require_pkce", "no_email"),
     *("device", "post_logout_redirect_uris", "only_groups", "cover", "used", "declined", "tags"),
+    "backchannel_logout_uri",
 }
 
 

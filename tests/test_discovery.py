@@ -23,6 +23,7 @@ def test_metadata_lists_supported_features_only(make_app):
     app = make_app(BASE_URL=SITE)
     metadata = app.test_client().get(METADATA, base_url=SITE).json
     AuthorizationServerMetadata(metadata).validate()  # RFC 8414
+    secret = ["client_secret_basic", "client_secret_post"]
     assert metadata == {
         "issuer": SITE,
         "authorization_endpoint": f"{SITE}/oauth/authorize",
@@ -32,15 +33,20 @@ def test_metadata_lists_supported_features_only(make_app):
         "scopes_supported": [*SCOPES, "profile"],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query", "web_message"],
-        "grant_types_supported": ["authorization_code", DEVICE_GRANT],
-        "token_endpoint_auth_methods_supported": [
-            *("client_secret_basic", "client_secret_post", "none")
-        ],
+        "grant_types_supported": ["authorization_code", DEVICE_GRANT, "refresh_token"],
+        "token_endpoint_auth_methods_supported": [*secret, "none"],
+        "revocation_endpoint": f"{SITE}/oauth/revoke",
+        "revocation_endpoint_auth_methods_supported": [*secret, "none"],
+        "introspection_endpoint": f"{SITE}/oauth/introspect",
+        "introspection_endpoint_auth_methods_supported": secret,
         "code_challenge_methods_supported": ["S256"],
         "ui_locales_supported": [*LANGUAGES],
+        "backchannel_logout_supported": False,
+        "backchannel_logout_session_supported": False,
     }
     routes = {str(rule) for rule in app.url_map.iter_rules()}
-    assert {"/oauth/authorize", "/oauth/token", "/oauth/device", "/oauth/userinfo"} <= routes
+    endpoints = {url for name, url in metadata.items() if name.endswith("_endpoint")}
+    assert {url.removeprefix(SITE) for url in endpoints} <= routes
 
 
 def test_openapi_names_the_site_and_existing_routes_only(make_app):
@@ -53,8 +59,9 @@ def test_openapi_names_the_site_and_existing_routes_only(make_app):
     assert scheme["name"] == app.config["SESSION_COOKIE_NAME"]
     paths = list(description["paths"])
     assert paths == [
-        *("/api/oauth/token", "/api/oauth/whois", "/oauth/token", "/oauth/device"),
-        *("/oauth/device/qr", "/oauth/userinfo", "/api/tickets", "/api/tickets/check"),
+        *("/api/oauth/token", "/api/oauth/whois", "/oauth/token", "/oauth/revoke"),
+        *("/oauth/introspect", "/oauth/device", "/oauth/device/qr", "/oauth/userinfo"),
+        *("/api/tickets", "/api/tickets/check"),
         "/oauth/keys",
         *("/api/users/info", "/api/users/batch", "/api/users/heartbeat", "/users/{id}/picture"),
         "/pfp/{size}/{file}",

@@ -23,6 +23,7 @@ TESTS = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 DEMO = "tests/live/test_demo.py::test_demo_ignores_settings_and_takes_free_ports"
 SETTINGS = "test_every_setting_is_on_its_page_with_its_default_and_those_of_other_pages_exist"
 GRANT = "tests/live/test_grant_page.py::test_documented_commands_complete_the_grant"
+STAYING = "tests/live/test_grant_page.py::test_documented_commands_refresh_and_revoke"
 RECIPES = "tests/live/test_recipes.py::test_recipe_signs_a_player_in"
 GAME_SERVERS = "tests/live/test_game_servers.py::test_good_ticket_lets_a_player_in"
 NATIVE_GAMES = "tests/live/test_engines.py::test_native_game_shows_name_and_picture"
@@ -78,6 +79,9 @@ COMMANDS = {
     ],
     "not run: constraints.txt has the library, or the test installs it": [r"(pip|npm) install"],
     "not run: the tests serve the page themselves": [r"python3 -m http\.server"],
+    "tests/live/apps/test_oidc_agent.py::test_agent_refreshes_until_the_player_is_suspended": [
+        r"oidc-(gen|token)|eval VALUE"
+    ],
     "not run: the page says how somebody tried it": [
         r"gitea|cli|/usr/share/lemonldap-ng|sudo -u www-data php occ|discovery=|names="
     ],
@@ -102,6 +106,7 @@ PROGRAMS = {
     DEMO: ["README.md run"],
     ".ci/run": ["README.md test"],
     GRANT: ["docs/grant.md grant"],
+    STAYING: [f"docs/games/staying.md {name}" for name in ("refresh", "introspect", "revoke")],
     "tests/live/test_several_machines.py::test_two_servers_on_one_machine": [
         "docs/several-machines-failures.md try"
     ],

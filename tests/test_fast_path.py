@@ -14,6 +14,7 @@ from identity.http.fast_path import FastPath
 
 CALLS = {"/api/oauth/whois": "GET", "/api/users/info": "GET", "/api/users/batch": "GET"}
 CALLS |= dict.fromkeys(("/api/oauth/token", "/api/tickets", "/api/tickets/check"), "POST")
+CALLS |= dict.fromkeys(("/oauth/token", "/oauth/revoke", "/oauth/introspect"), "POST")
 
 
 @pytest.fixture

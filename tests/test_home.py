@@ -227,7 +227,7 @@ def test_page_reads_few_records(store, adas_browser, add_players, add_game, monk
     monkeypatch.setattr(
         store.users,
         "read_from_many",
-        lambda ids, make: asked.extend(ids) or read_from_many(ids, make),
+        lambda ids, *make: asked.extend(ids) or read_from_many(ids, *make),
     )
     page = adas_browser.get("/")
     assert len(parse(page).select(".game")) == GAMES_SHOWN

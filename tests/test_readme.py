@@ -7,8 +7,9 @@ import click
 from documents import PAGES, ROOT
 
 import identity_server
+from identity.acts import families, logouts
 from identity.http import signing, stamps
-from identity.oauth import authorization, clients, grants
+from identity.oauth import authorization, clients, grants, logout_channel, refresh
 from identity.site.settings import SETTINGS
 from identity_admin import identity_server_command
 from model import records
@@ -90,6 +91,15 @@ def test_places_where_to_find_what_define_the_names(subtests):
             for name in names:
                 definition = rf"^ *((def|class) {name}\b|{name}(: .*)? = )"
                 assert any(re.search(definition, each, re.MULTILINE) for each in files), name
+
+
+def test_reading_page_names_functions_of_a_family():
+    section = READING.partition("## An app that stays")[2].partition("\n## ")[0]
+    names = set(re.findall(r"`([a-z]+_[a-z_]+|[A-Z]\w+)`", section)) - {"offline_access"}
+    names |= {*re.findall(r"[#;] ([a-z]+_[a-z_]+)", section)}  # in the comments of the drawings
+    places = (identity_server, families, logouts, logout_channel, refresh)
+    assert len(names) >= 10
+    assert names <= {name for each in places for name in vars(each)}
 
 
 def test_reading_page_names_functions_of_the_grant():

@@ -16,8 +16,9 @@ from identity.acts.reports import REPORTS_A_DAY, AnsweredBefore, count_waiting, 
 from model.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
 from model.kind import DAY_MS
 from model.kinds import REPORTS, about
-from model.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, User, now_ms
+from model.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
 from model.rules import REPORT_REASONS
+from model.site_records import Report
 from pages.admin.overview import REPORTS_SHOWN
 from pages.admin.reports import OTHERS_SHOWN
 from pages.kit.proof import PROOF_AGE

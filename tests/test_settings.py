@@ -33,6 +33,8 @@ def test_defaults():
         "SIGN_UP": "invite",
         "CLIENT_REGISTRATION": "admins",
         "OPENID": "off",
+        "REFRESH_DAYS": "30",
+        "SIGN_IN_DAYS": "365",
         "SMTP_URL": "",
         "MAIL_FROM": "",
         "PROXIES": "0",
@@ -122,6 +124,8 @@ INVALID = {  # by variable and the part of the message that says the fix
     ("SIGN_UP", "open, invite, closed"): ["", "Open", "yes"],
     ("CLIENT_REGISTRATION", "admins, members"): ["everyone", ""],
     ("PROXIES", "number"): ["-1", "one", "1.0", "٣", " 1", "true"],
+    ("REFRESH_DAYS", "from 1 to 9999"): ["", "0", "-1", "1.5", "٣", "10000", "30 days", "1\n"],
+    ("SIGN_IN_DAYS", "from 1 to 9999"): ["0", "365d"],
     ("DATA_DIR", "folder"): [""],
     ("PICTURE_DIR", "folder"): [""],
     # What a shell would have removed or expanded, or what nobody sees.

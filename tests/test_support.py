@@ -9,7 +9,8 @@ from processes import forbid_processes
 from shared_apps import SharedApps
 
 from model.errors import StorageFailed
-from model.records import PICTURE_SIZES, PLAYER, AuthorizationCode
+from model.grant_records import AuthorizationCode
+from model.records import PICTURE_SIZES, PLAYER
 from model.rules import REPORT_REASONS
 from storage import Storage
 

@@ -18,7 +18,9 @@ from forms import edit
 
 from identity.oauth.clients import CLIENT_FAILURES
 from identity_server import issue_access_token
-from model.records import AuthorizationCode, Suspension
+from model.grant_records import AuthorizationCode
+from model.kinds import FAMILIES
+from model.records import Suspension
 
 TOKEN = "/api/oauth/token"
 FORM = "application/x-www-form-urlencoded"
@@ -432,3 +434,20 @@ def test_first_of_two_errors_is_returned(store, ada, program, code, faults, subt
         with subtests.test(f"{first} before {second}"):
             assert send_with_faults(**ERRORS[first][1] | ERRORS[second][1]) == alone[first]
     assert send_with_faults()[0] == 200
+
+
+# -- the scope offline_access, without which nothing is done for it -------------------------------
+
+
+def test_grant_without_offline_access_touches_no_family(
+    store, faults, adas_browser, program, monkeypatch
+):
+    families = store.records(FAMILIES)
+    for name in ("read", "read_from_many", "adding", "locked", "save", "put", "delete"):
+        monkeypatch.setattr(families, name, None)
+    for exchange in (program.exchange, program.exchange_standard):
+        answer = exchange(adas_browser.allow(program, scope="userinfo email"))
+        assert "refresh_token" not in answer.json
+        assert program.whois(answer.json["access_token"]).status_code == 200
+    assert adas_browser.post("/account/sign-out-others").status_code == 303
+    assert "families" not in faults.stored_text()

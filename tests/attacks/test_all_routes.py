@@ -33,7 +33,9 @@ OPEN_TO_ANY_ORIGIN = (
     *("/.well-known/", "/openapi.json", "/static/v1/identity.js"),
     *("/oauth/userinfo", "/oauth/keys", "/oauth/device/qr", "/api/tickets"),
 )
-TOKEN_PATHS = ("/api/oauth/token", "/oauth/token", "/oauth/device")  # open to public clients' pages
+# Open to public clients' pages, but for the last.
+TOKEN_PATHS = ("/api/oauth/token", "/oauth/token", "/oauth/device", "/oauth/revoke")
+TOKEN_PATHS += ("/oauth/introspect",)
 OPEN_POSTS = ("/oauth/userinfo", "/api/tickets", "/api/tickets/check")  # which read no cookie
 
 ODD_VALUES = (
@@ -219,7 +221,7 @@ def test_opener_of_another_site_sees_the_same_for_all_visitors(
 
 REFUSALS = ("This form came from another site.", "Only pages of this site may load this address.")
 NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
-NOT_PAGES += ("/oauth/token", "/oauth/device", "/oauth/userinfo", "/oauth/keys")
+NOT_PAGES += (*TOKEN_PATHS, "/oauth/userinfo", "/oauth/keys")
 
 
 def fetched(site: str, *more: str) -> dict[str, str]:

@@ -22,12 +22,14 @@ from test_uploads import encode as encode_picture
 from test_uploads import exif, swapped_profile
 
 from identity.http.fast_path import parse_parameters
+from identity.oauth.refresh import REFRESH_TOKEN
 from identity.oauth.server_addresses import normal_address
 from identity.oauth.terms import InvalidRequest
 from images.pictures import read_centre
-from model import records, site_records
+from model import grant_records, records, site_records
 from model.encoding import build_record, encode_values, record_as_dict
 from model.errors import DamagedRecord, NotFound, PictureRefused
+from model.grant_records import AuthorizationCode, DeviceRequest, Family
 from model.kinds import LOGOS, LOOKS
 from model.records import Client, Grant, Passkey, Session, Suspension, User
 from model.site_records import Invite, Logo, Look, Message, Note, State, Webhook
@@ -86,7 +88,7 @@ def issue_code(store, ada, program, new_address_per_request):
         grant = store.users.read(ada.id).grants[program.id]  # a replay gives it a new id
         ids = (program.id, ada.id, grant.id)
         code = f"code{next(numbers)}"
-        store.codes.add(code, records.AuthorizationCode(*ids, grant.scope, REDIRECT_URI, challenge))
+        store.codes.add(code, AuthorizationCode(*ids, grant.scope, REDIRECT_URI, challenge))
         return code
 
     return issue_code
@@ -140,9 +142,19 @@ def test_token_request_fails_unless_valid_and_keeps_the_code(
 @example(body=b"%", content_type="")
 @example(body=b"a=%ff&b=%C0%80&grant_type=%00", content_type="")
 def test_any_token_request_body_is_400_or_401(anyone, new_address_per_request, body, content_type):
-    for path in ("/api/oauth/token", "/api/tickets/check"):
+    for path in ("/api/oauth/token", "/api/tickets/check", "/oauth/revoke", "/oauth/introspect"):
         answer = anyone.post(path, data=body, headers={"Content-Type": content_type})
         assert answer.status_code in (400, 401)
+
+
+@given(st.text(min_size=1) | st.from_regex(REFRESH_TOKEN, fullmatch=True))
+def test_any_text_is_no_token(program, text):
+    form = {"client_id": program.id, "client_secret": program.secret, "token": text}
+    answers = [program.http.post(f"/oauth/{each}", data=form) for each in ("revoke", "introspect")]
+    assert [(each.status_code, each.json) for each in answers] == [
+        (200, {}),
+        (200, {"active": False}),
+    ]
 
 
 @given(st.text() | st.from_regex(r"[a-zA-Z0-9.:\[\]%x_-]+", fullmatch=True))
@@ -249,7 +261,7 @@ RECORDS = {
         Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5, transports=["usb"]),
         records.RecoveryCodes(1, ["0" * 64], 5),
         records.Cover(f"{'a' * 24}-5", "a" * 24, "", ""),
-        records.Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
+        site_records.Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
         Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
         Look("site", 5, "Welcome", None, "#7a3fb0"),
         Logo(5, ""),
@@ -257,15 +269,17 @@ RECORDS = {
         Message("0" * 15 + "-00000000", "chat", "player", "{}", 5, 6),
         State("backup", 5),
         Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
-        records.AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
-        records.DeviceRequest("a" * 24, ["userinfo"], "id", "192.0.2.1"),
+        AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
+        DeviceRequest("a" * 24, ["userinfo"], "id", "192.0.2.1"),
+        Family("f" * 16, 1, "a" * 24, "", ["userinfo"], "", 5, 6, "salt", "0" * 64),
     )
 }
 
 
 def test_every_record_type_is_fuzzed():
-    both = (*vars(records).values(), *vars(site_records).values())
-    declared = {each for each in both if dataclasses.is_dataclass(each)}
+    modules = (records, grant_records, site_records)
+    values = (each for module in modules for each in vars(module).values())
+    declared = {each for each in values if dataclasses.is_dataclass(each)}
     assert set(RECORDS) == declared - {records.Attempt}
 
 

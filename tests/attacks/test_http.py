@@ -19,7 +19,8 @@ from live.shared import start_once
 from benchmarks.servers import processor_time
 from identity.access.passwords import hash_password
 from identity.oauth.clients import CLIENT_FAILURES
-from model.records import AuthorizationCode, Grant, now_ms
+from model.grant_records import AuthorizationCode
+from model.records import Grant, now_ms
 from serving.granian_server import MOST_OF_A_HEAD
 
 FORM = "Content-Type: application/x-www-form-urlencoded"

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from identity.access import passwords
 from identity.access.links import issue_first_account_link
-from identity.acts.accounts import SESSIONS_KEPT
+from identity.acts.sessions import SESSIONS_KEPT
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
 from model.addresses import check_email, normal_email
 from model.names import check_name, normal_name, unique_key

@@ -20,7 +20,7 @@ from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
 from commands.players import user_record
-from identity.acts import accounts
+from identity.acts.sessions import SESSIONS_KEPT
 from identity.http import signing
 from identity.site.settings import ROOT
 from model import rules
@@ -170,7 +170,7 @@ class RunningServer:
         store = self.open_storage()
         entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
         with store.users.edit(store.users.find_by_login(name).id) as user:
-            user.sessions = [*user.sessions, entry][-accounts.SESSIONS_KEPT :]
+            user.sessions = [*user.sessions, entry][-SESSIONS_KEPT:]
         app = Flask(__name__)
         app.extensions["storage"] = store
         with app.app_context():
@@ -184,6 +184,14 @@ class RunningServer:
         form = {"grant_type": "authorization_code", "code": code, "client_id": client_id}
         form |= {"client_secret": client_secret, **more}
         return requests.post(f"{self.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT)
+
+    def refresh(
+        self, token: str, client_id: str, client_secret: str, **changes: str
+    ) -> requests.Response:
+        """Use a refresh token, or with `changes` a code that gives the first one."""
+        form = {"grant_type": "refresh_token", "refresh_token": token}
+        form |= {"client_id": client_id, "client_secret": client_secret, **changes}
+        return requests.post(f"{self.address}/oauth/token", form, timeout=ANSWER_TIMEOUT)
 
     def whois(self, token: str) -> requests.Response:
         """Request whois with this access token."""

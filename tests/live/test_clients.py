@@ -36,11 +36,17 @@ from .running import RunningServer
 
 pytestmark = pytest.mark.live
 SCOPE = "openid profile email"  # what generic clients request
+STAYING = "email offline_access"
+REMEMBERED = ["userinfo", "email", "offline_access"]
 # Libraries in which the app reads the errors in the redirect itself.
 READ_NO_ERRORS = {
     "authlib": "its session requests client credentials instead",
     "x-oauth2": "it has no function that reads the redirect",
 }
+REVOKE_NOTHING = {"x-oauth2": "it has no function that does"}
+INTROSPECT_NOTHING = dict.fromkeys(
+    ("requests-oauthlib", "appauth", "x-oauth2"), "it has no function that does"
+)
 WITHOUT_DEVICES = ("requests-oauthlib", "authlib", "oauth4webapi", "appauth", "x-oauth2")
 
 
@@ -97,6 +103,13 @@ class LibraryInUse:
             pkce=True,
         )
         return self.run(self.library, configuration | changes)
+
+    def stay_signed_in(self, method: str) -> Session:
+        """Start a session that has a refresh token, by this method of authentication."""
+        endpoint = f"{self.site}/oauth/token"
+        session = self.start(method=method, scope=STAYING, token_endpoint=endpoint)
+        session.exchange(self.allow(session))
+        return session
 
     def allow(self, session: Session) -> str:
         """Allow what the session asks for; return the address where the browser arrives."""
@@ -175,7 +188,7 @@ def remember_consent(server: RunningServer, player: dict, client: dict) -> None:
     The tests of Cancel and of loopback redirect URIs open that page.
     """
     with server.open_storage().users.edit(player["id"]) as user:
-        user.grants[client["client_id"]] = Grant("a grant", ["userinfo", "email"], now_ms())
+        user.grants[client["client_id"]] = Grant("a grant", REMEMBERED, now_ms())
 
 
 @pytest.fixture
@@ -265,6 +278,42 @@ def test_confidential_client_needs_its_secret(library: LibraryInUse, token_respo
             callback = library.allow(session)
             with token_responses(status), pytest.raises(LibraryError):
                 session.exchange(callback)
+
+
+@each_library()
+def test_library_keeps_a_player_signed_in(library: LibraryInUse):
+    """RFC 6749 6: each refresh gives the next refresh token."""
+    for method in library.library.methods(library.kind):
+        session = library.stay_signed_in(method)
+        for _ in range(2):
+            token_type, expires_in = session.refresh()
+            assert (token_type.lower(), expires_in) == ("bearer", 600)
+            assert session.whois()["id"] == library.player["id"]
+
+
+@each_library(but=REVOKE_NOTHING)
+def test_library_revokes_its_refresh_token_and_its_access_token(library: LibraryInUse):
+    """RFC 7009."""
+    for method in library.library.methods(library.kind):
+        session = library.stay_signed_in(method)
+        session.revoke()
+        with pytest.raises(LibraryError, match="(?i)401|unauthorized"):
+            session.whois()
+        with pytest.raises(LibraryError):
+            session.refresh()
+        session.revoke()  # the second time is no error
+
+
+@each_library(CONFIDENTIAL, but=INTROSPECT_NOTHING)
+def test_library_asks_about_its_refresh_token(library: LibraryInUse):
+    """RFC 7662."""
+    session = library.stay_signed_in(library.library.methods(library.kind)[0])
+    described = session.introspect()
+    expected = {"active": True, "client_id": library.client["client_id"]}
+    expected |= {"sub": str(library.player["id"]), "scope": " ".join(REMEMBERED)}
+    assert described | expected == described
+    session.revoke()
+    assert session.introspect() == {"active": False}
 
 
 @pytest.mark.parametrize("decision", ["Allow", "Cancel"])

@@ -3,6 +3,8 @@
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from urllib.parse import urlencode
 
 import pytest
@@ -12,7 +14,8 @@ from waiting import wait_until
 from identity.oauth.claims import public_profile
 from identity.oauth.grants import issue_access_token
 from images.pictures import generate_picture
-from model.records import AuthorizationCode, Grant, Suspension, now_ms
+from model.grant_records import AuthorizationCode
+from model.records import Grant, Suspension, now_ms
 from storage import Storage
 from storage.flat_files.disk import YOUNGEST_CACHED
 
@@ -32,8 +35,8 @@ class Player:
         grant = Grant(secrets.token_urlsafe(12), ["userinfo", "email"], now_ms())
         with self.store.users.edit(self.id) as user:
             user.grants[client_id] = grant
-        code = AuthorizationCode(client_id, self.id, grant.id, grant.scope, None, None)
-        self.token = issue_access_token(code, self.store)
+        self.code = AuthorizationCode(client_id, self.id, grant.id, grant.scope, None, None)
+        self.token = issue_access_token(self.code, self.store)
 
     def warm_up(self) -> None:
         """Make every worker keep its answers, if workers keep any."""
@@ -120,6 +123,26 @@ def test_end_of_a_suspension_shows_when_its_time_comes(server, client):
     assert found == [401, 401] or now_ms() > end  # on a slow machine
     wait_until(lambda: now_ms() > end)
     assert [whois[0] for _, whois in player.answers()] == [200, 200]
+
+
+# -- refresh tokens --------------------------------------------------------------------------------
+
+
+def test_racing_refreshes_in_both_workers_get_the_same_token(server, client):
+    player, text = Player(server, client["client_id"]), secrets.token_urlsafe(32)
+    credentials = {each: client[each] for each in ("client_id", "client_secret")}
+    player.code.family = secrets.token_urlsafe(12)
+    player.store.codes.add(text, player.code)
+    form = {"grant_type": "authorization_code", "code": text}
+    answers = [server.refresh("", **credentials, **form)]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(5):
+            token = answers[0].json()["refresh_token"]
+            sent = [threads.submit(server.refresh, token, **credentials) for _ in range(16)]
+            answers = [each.result() for each in sent]
+            assert len({each.json()["refresh_token"] for each in answers} - {token}) == 1
+    use = partial(server.refresh, answers[0].json()["refresh_token"], **credentials)
+    assert len({each.json()["refresh_token"] for each in ask_each_worker(server, use)}) == 1
 
 
 # -- rotated keys ----------------------------------------------------------------------------------

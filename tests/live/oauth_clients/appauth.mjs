@@ -4,7 +4,8 @@
 import { readFile } from "node:fs/promises";
 import {
   AuthorizationNotifier, AuthorizationRequest, AuthorizationServiceConfiguration,
-  BaseTokenRequestHandler, GRANT_TYPE_AUTHORIZATION_CODE, setFlag, TokenRequest,
+  BaseTokenRequestHandler, GRANT_TYPE_AUTHORIZATION_CODE, GRANT_TYPE_REFRESH_TOKEN,
+  RevokeTokenRequest, setFlag, TokenRequest,
 } from "@openid/appauth";
 import {
   NodeBasedHandler, NodeCrypto, NodeRequestor,
@@ -15,7 +16,9 @@ setFlag("IS_LOG", false); // it logs to standard output
 
 answerCalls(async (configuration) => {
   const { authorization_endpoint, token_endpoint, client_id, redirect_uri } = configuration;
-  const service = new AuthorizationServiceConfiguration({ authorization_endpoint, token_endpoint });
+  const service = new AuthorizationServiceConfiguration({
+    authorization_endpoint, token_endpoint, revocation_endpoint: `${configuration.issuer}/oauth/revoke`,
+  });
   const requestor = new NodeRequestor();
   const tokenHandler = new BaseTokenRequestHandler(requestor);
   const request = new AuthorizationRequest(
@@ -56,6 +59,20 @@ answerCalls(async (configuration) => {
       }));
       return [token.tokenType, token.expiresIn];
     },
+
+    async refresh() {
+      const { refreshToken: refresh_token } = token;
+      const extras = configuration.client_secret ? { client_secret: configuration.client_secret } : {};
+      token = await tokenHandler.performTokenRequest(service, new TokenRequest({
+        grant_type: GRANT_TYPE_REFRESH_TOKEN, refresh_token, client_id, redirect_uri, extras,
+      }));
+      return [token.tokenType, token.expiresIn];
+    },
+
+    revoke: () => tokenHandler.performRevokeTokenRequest(service, new RevokeTokenRequest({
+      token: token.refreshToken, token_type_hint: "refresh_token",
+      client_id, client_secret: configuration.client_secret,
+    })),
 
     whois() {
       const headers = { Authorization: `Bearer ${token.accessToken}` };

@@ -37,6 +37,15 @@ class DriverSession:
     def exchange(self, callback: str) -> list:
         return self._call("exchange", callback)
 
+    def refresh(self) -> list:
+        return self._call("refresh")
+
+    def introspect(self) -> dict:
+        return self._call("introspect")
+
+    def revoke(self) -> None:
+        self._call("revoke")
+
     def start_on_device(self) -> list[str]:
         """Start the flow of RFC 8628; return the user code, and where it is typed."""
         return self._call("start_on_device")
@@ -61,4 +70,4 @@ class DriverSession:
         answer = json.loads(self._process.stdout.readline())
         if "error" in answer:
             raise LibraryError(answer["error"])
-        return answer["result"]
+        return answer.get("result")  # JSON leaves undefined out

@@ -49,6 +49,28 @@ answerCalls(async (configuration) => {
       return [token.token_type, token.expires_in];
     },
 
+    async refresh() {
+      const response = await oauth.refreshTokenGrantRequest(
+        server, client, authentication, token.refresh_token, HTTP,
+      );
+      token = await oauth.processRefreshTokenResponse(server, client, response);
+      return [token.token_type, token.expires_in];
+    },
+
+    async introspect() {
+      const response = await oauth.introspectionRequest(
+        server, client, authentication, token.refresh_token, HTTP,
+      );
+      return oauth.processIntrospectionResponse(server, client, response);
+    },
+
+    async revoke() {
+      const response = await oauth.revocationRequest(
+        server, client, authentication, token.refresh_token, HTTP,
+      );
+      await oauth.processRevocationResponse(response);
+    },
+
     async whois() {
       const address = new URL(configuration.whois);
       const response = await oauth.protectedResourceRequest(

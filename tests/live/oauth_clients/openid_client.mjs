@@ -51,6 +51,15 @@ answerCalls(async (configuration) => {
       return [token.token_type, token.expires_in];
     },
 
+    async refresh() {
+      token = await openid.refreshTokenGrant(config, token.refresh_token);
+      return [token.token_type, token.expires_in];
+    },
+
+    introspect: () => openid.tokenIntrospection(config, token.refresh_token),
+
+    revoke: () => openid.tokenRevocation(config, token.refresh_token),
+
     async whois() {
       const address = new URL(configuration.whois);
       const response = await openid.fetchProtectedResource(

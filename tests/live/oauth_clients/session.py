@@ -34,5 +34,14 @@ class Session(Protocol):
         Returns the token type and the seconds that the token is valid.
         """
 
+    def refresh(self) -> list:
+        """Use the refresh token, and return what `exchange` does."""
+
+    def introspect(self) -> dict:
+        """Return what the server says of the refresh token (RFC 7662)."""
+
+    def revoke(self) -> None:
+        """End the refresh token (RFC 7009)."""
+
     def whois(self) -> dict:
         """Return the response of whois."""

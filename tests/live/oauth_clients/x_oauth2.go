@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"golang.org/x/oauth2"
 )
@@ -91,6 +92,17 @@ func (s *session) exchange(callback string) (interface{}, error) {
 	return []interface{}{token.Type(), token.Extra("expires_in")}, nil
 }
 
+// A token that is not valid any more is refreshed by the library itself.
+func (s *session) refresh() (interface{}, error) {
+	s.token.Expiry = time.Now().Add(-time.Second)
+	token, err := s.TokenSource(context.Background(), s.token).Token()
+	if err != nil {
+		return nil, err
+	}
+	s.token = token
+	return []interface{}{token.Type(), token.Extra("expires_in")}, nil
+}
+
 func (s *session) whois() (interface{}, error) {
 	response, err := s.Client(context.Background(), s.token).Get(s.whoisURL)
 	if err != nil {
@@ -113,6 +125,8 @@ func (s *session) answer(call []string) (interface{}, error) {
 		return s.authorize()
 	case "exchange":
 		return s.exchange(call[1])
+	case "refresh":
+		return s.refresh()
 	case "whois":
 		return s.whois()
 	}

@@ -104,7 +104,8 @@ function load(options = {}) {
 
 test("a popup gets the request, and its code is exchanged", async () => {
   const page = load({ address: `${GAME}?level=3#top` });
-  const player = page.identity.signIn({ ...OPTIONS, scope: "userinfo email", prompt: "select_account" });
+  const scope = "userinfo offline_access email"; // a page never asks for a refresh token
+  const player = page.identity.signIn({ ...OPTIONS, scope, prompt: "select_account" });
   await page.pass(0);
   const [{ origin, pathname, searchParams }] = page.popup.visited;
   assert.equal(origin + pathname, `${SITE}/oauth/authorize`);

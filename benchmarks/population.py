@@ -90,7 +90,7 @@ def populate(
         user.pfp_generated = user.pfp_generated or not pictures
         if not user.pfp_generated:
             _write_upload(picture_folder, user_id)
-        record = encode_values(record_as_dict(user))
+        record = encode_values(record_as_dict(user, stored=True))
         write_file(f"{data}/users/{user_id}.json", record, durable=False)
         entries.put_new(user)
         if user_id % STEP == 0:

@@ -20,7 +20,7 @@ from werkzeug.test import EnvironBuilder
 
 from benchmarks import baselines
 from benchmarks.population import populate, show_progress
-from benchmarks.workload import CALLS, TICKETS, Call, Installation
+from benchmarks.workload import CALLS, FAMILY_CALLS, TICKETS, Call, Installation
 from storage import Storage
 
 BATCHES = 9
@@ -37,6 +37,9 @@ def main() -> None:
         print_time("plain Flask", baselines.plain, lambda count: [Call("/")] * count)
         for name, make_calls in (CALLS | TICKETS).items():
             print_time(name, installation.app, functools.partial(make_calls, installation))
+        for name, make_calls in FAMILY_CALLS.items():
+            made = functools.partial(make_calls, installation)
+            print_time(name, installation.app, made, BATCH // 10)
         # Why identity.http.signing has a serializer of its own.
         with mock.patch("identity.oauth.grants.serializer", plain_serializer):
             for name in ("whois", "token"):
@@ -86,14 +89,16 @@ def start_response(status: str, headers: list, exc_info: tuple | None = None) ->
         raise RuntimeError(status)
 
 
-def print_time(name: str, application: Callable, make_calls: Callable[[int], list[Call]]) -> None:
+def print_time(
+    name: str, application: Callable, make_calls: Callable[[int], list[Call]], batch: int = BATCH
+) -> None:
     """Print the processor time of one call."""
     times = []  # microseconds per call
     for _ in range(BATCHES):
-        environs = [as_environ(call) for call in make_calls(BATCH)]
+        environs = [as_environ(call) for call in make_calls(batch)]
         started = time.thread_time()
         run(application, environs)
-        times.append((time.thread_time() - started) / BATCH * 1_000_000)
+        times.append((time.thread_time() - started) / batch * 1_000_000)
     print(f"{name:24}{statistics.median(times):8.1f}{min(times):8.1f}")
 
 

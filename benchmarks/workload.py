@@ -6,15 +6,18 @@ import random
 import secrets
 from collections.abc import Callable
 from typing import NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 from benchmarks.population import PASSWORD, REDIRECT_URI, joined, make_player
 from identity.http.signing import serializer
 from identity.oauth.grants import issue_access_token
+from identity.oauth.refresh import secret_after
 from identity.oauth.terms import JOIN
 from identity.oauth.tickets import PURPOSE
 from identity_server import create_app
-from model.records import AuthorizationCode, Session, now_ms
+from model.grant_records import AuthorizationCode
+from model.kinds import FAMILIES
+from model.records import OFFLINE, Session, now_ms
 
 # Settings of another installation, which are ignored.
 PREFIXES = ("IDENTITY_", "GUNICORN_", "GRANIAN_")
@@ -102,11 +105,11 @@ class Installation:
 
     def token_calls(self, count: int) -> list[Call]:
         """Return exchanges of new codes."""
-        return [self._token_call(user_id) for user_id in self._random_users(count)]
+        return [self._token_call(each) for each in map(self._consent, self._random_users(count))]
 
-    def _token_call(self, user_id: int) -> Call:
+    def _token_call(self, consent: AuthorizationCode, path: str = "/api/oauth/token") -> Call:
         code = secrets.token_urlsafe(32)
-        self.storage.codes.add(code, self._consent(user_id))
+        self.storage.codes.add(code, consent)
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -114,7 +117,30 @@ class Installation:
             "client_id": self.client.id,
             "client_secret": self.secret,
         }
-        return Call("/api/oauth/token", form=urlencode(form))
+        return Call(path, form=urlencode(form))
+
+    def first_calls(self, count: int) -> list[Call]:
+        """Return exchanges of new codes that also give a refresh token."""
+        calls = []
+        for consent in map(self._consent, self._random_users(count)):
+            consent.scope = [*consent.scope, OFFLINE]
+            consent.family = secrets.token_urlsafe(12)
+            calls.append(self._token_call(consent, "/oauth/token"))
+        return calls
+
+    def refresh_calls(self, count: int) -> list[Call]:
+        """Return uses of a refresh token and of those that follow, to be made in this order."""
+        [first] = self.first_calls(1)
+        form = {name: value for name, [value] in parse_qs(first.form).items()}
+        token = self.app.test_client().post(first.path, data=form).json["refresh_token"]
+        family_id, secret = token.split(".")
+        salt, calls = self.storage.records(FAMILIES).read(family_id).salt, []
+        form["grant_type"] = "refresh_token"
+        for _ in range(count):
+            form["refresh_token"] = f"{family_id}.{secret}"
+            calls.append(Call(first.path, form=urlencode(form)))
+            secret = secret_after(secret, salt)
+        return calls
 
     def ticket_calls(self, count: int) -> list[Call]:
         """Return requests for tickets of a game server."""
@@ -191,6 +217,8 @@ CALLS = {
     "picture": Installation.picture_calls,
 }
 TICKETS = {"ticket": Installation.ticket_calls, "check": Installation.check_calls}
+# They save, and wait for the disk; to be made one after the other.
+FAMILY_CALLS = {"refresh token": Installation.first_calls, "refresh": Installation.refresh_calls}
 PAGES = {  # of a server with PROXIES=1
     "home page": Installation.home_calls,
     "save": Installation.save_calls,

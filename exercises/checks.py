@@ -12,6 +12,7 @@ from exercises.playing import CHALLENGE, PKCE, VERIFIER, Play, Removal
 
 GRANT = "identity_server.py"
 TOKENS = "identity/oauth/grants.py"
+REFRESH = "identity/oauth/refresh.py"
 TRAP = "https://mallory.example/callback"
 SPACE = "https://space.example/callback"
 
@@ -275,7 +276,11 @@ def old_code(play: Play) -> bool:
     return play.exchange(play.game, code).status == 200
 
 
-@exercise("A code is valid once", "RFC 6749 4.1.2", (GRANT, "        store.codes.spend(name)\n"))
+@exercise(
+    "A code is valid once",
+    "RFC 6749 4.1.2",
+    (GRANT, "            store.codes.spend(name)\n", "            pass\n"),
+)
 def used_code(play: Play) -> bool:
     """Ada is signed in to Space Game. Mallory sees the address with the code in a log of the game,
     and opens it in her own browser, within the minute."""
@@ -393,11 +398,11 @@ def withdrawn_consent(play: Play) -> bool:
     ),
     (
         "identity/acts/accounts.py",
-        """        user.suspension, user.sessions = new, []
+        """        user.suspension = new
         for grant in user.grants.values():
             grant.end_tokens()
 """,
-        "        user.suspension, user.sessions = new, []\n",
+        "        user.suspension = new\n",
     ),
 )
 def suspended_player(play: Play) -> bool:
@@ -416,3 +421,44 @@ def unasked_email(play: Play) -> bool:
     """Free Coins asks for Ada's public profile, and she allows that. It reads her email address."""
     token = play.token_for(play.ada, play.trap)
     return "email" in play.whois(token).json
+
+
+# -- The client stays signed in -----------------------------------------------------------------
+
+
+@exercise(
+    "An old refresh token that comes again ends the newest",
+    "RFC 9700 4.14.2",
+    (REFRESH, "raise Reused", "raise InvalidGrant(ENDED)"),
+)
+def copied_refresh_token(play: Play) -> bool:
+    """Pocket Game stays signed in on Ada's phone. It has no secret: whoever has its refresh token
+    can use it. Mallory copied the token from a backup of the phone. When the game comes with its
+    own, which is older than what Mallory has by then, there are two who use it, and one stole it.
+    """
+    token = play.stay_signed_in(play.ada, play.phone)
+    play.say("  Mallory uses her copy, and then what she got for it:\n")
+    second = play.refresh(play.phone, token).json["refresh_token"]
+    third = play.refresh(play.phone, second).json["refresh_token"]
+    play.say("  Pocket Game uses its token:\n")
+    play.refresh(play.phone, token)
+    play.say("  Mallory goes on:\n")
+    return play.refresh(play.phone, third).status == 200
+
+
+@exercise(
+    "A refresh looks at the player, as a sign-in does",
+    "RFC 6749 6, RFC 9700 4.14.2",
+    (
+        REFRESH,
+        "return user if user and is_good(family, user, client) and client.admits(user) else None",
+        "return user",
+    ),
+)
+def unasked_refresh(play: Play) -> bool:
+    """Pocket Game becomes a game for moderators alone. Mallory, who is none, signed in before, and
+    it stays signed in. No sign-in would let her in today. But her game needs none: it refreshes
+    every ten minutes, and she plays as long as that works."""
+    token = play.stay_signed_in(play.mallory, play.phone)
+    play.command("client", "set", play.phone.id, "--only-group", "moderators")
+    return play.refresh(play.phone, token).status == 200

@@ -242,6 +242,17 @@ class Play:
         code = self.allow(visitor, client).code
         return self.exchange(client, code).json["access_token"]
 
+    def stay_signed_in(self, visitor: Visitor, client: Client) -> str:
+        """Let somebody allow a public client to stay signed in; return its refresh token."""
+        code = self.allow(visitor, client, scope="offline_access", **PKCE).code
+        form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER}
+        return self.app.post("/oauth/token", **form | client.credentials).json["refresh_token"]
+
+    def refresh(self, client: Client, token: str) -> Answer:
+        """Send a refresh token, as a client does or who copied it from there."""
+        form = {"grant_type": "refresh_token", "refresh_token": token}
+        return self.app.post("/oauth/token", **form | client.credentials)
+
     def whois(self, token: str) -> Answer:
         """Ask who gave this access token."""
         return self.app.get("/api/oauth/whois", Authorization=f"Bearer {token}")

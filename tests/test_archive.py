@@ -22,6 +22,7 @@ from archives import (
     BOB,
     CLEO,
     DORA,
+    FAMILY_ID,
     KEY_ID,
     LARGEST,
     PRIVATE_HALF,
@@ -35,7 +36,7 @@ from archives import (
 from cached_pictures import cache_pictures, generate_picture
 from contract.base import free_name
 from test_command import COMMAND, Installation
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from identity.site.look import LOOK_ID, read_look
 from identity.site.settings import ROOT
@@ -131,7 +132,7 @@ def test_archive_contains_no_credentials(site, archive):
     sessions = (b"adas session", b"Firefox")
     assert list(site.open().openid_keys.ids()) == [KEY_ID]
     keys = (*site.open().keys.current(), KEY_ID.encode(), PRIVATE_HALF.encode())
-    for secret in (*keys, *sessions, b"attempts"):
+    for secret in (*keys, *sessions, FAMILY_ID.encode(), b"families", b"attempts"):
         assert secret not in content
 
 
@@ -334,7 +335,9 @@ def waiting_backup(site: Site, path: Path, *before: str) -> Iterator[subprocess.
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_until(lambda: [*path.parent.glob(f".{path.name}.*")], process)
+        # Just before it waits, a signal would be noticed after the wait.
+        wait_until(lambda: is_waiting_for_a_lock(process.pid), process)
+        assert [*path.parent.glob(f".{path.name}.*")]
         yield process
 
 

@@ -25,8 +25,8 @@ def wait_until(
         meanwhile()
 
 
-def is_waiting_for_a_lock() -> bool:
-    """Return whether a thread of this process waits for the lock of a file."""
+def is_waiting_for_a_lock(pid: int | None = None) -> bool:
+    """Return whether a thread of a process, by default of this one, waits for a file's lock."""
     # proc(5): an arrow marks a blocked request.
     waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return any(words[1] == "->" and words[5] == str(os.getpid()) for words in waiting)
+    return any(words[1] == "->" and words[5] == str(pid or os.getpid()) for words in waiting)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from programs import free_port, is_open, logging_program
 from waiting import wait_until
 
-from identity.oauth.programs import split_settings
+from identity.oauth.programs import find_program_pages, read_page, split_settings
 
 from ..running import PASSWORD, RunningServer
 from .environments import npm_environment
@@ -30,6 +30,18 @@ def register(
     """
     client = server.command("client", "add", "--for", program, address, *options)
     return client, code_blocks(client["settings"])
+
+
+def suspend(server: RunningServer, program: str, address: str, name: str) -> None:
+    """Suspend a player; the program is told of that at the address that its page names."""
+    page = find_program_pages()[program]
+    example = read_page(page)
+    [uri] = re.findall("^- Back-channel logout: `(.+)`$", page, re.MULTILINE)
+    clients = server.open_storage().clients
+    [client_id] = [each for each in clients.ids() if clients.read(each).name == example.title]
+    with clients.edit(client_id) as client:
+        client.backchannel_logout_uri = uri.replace(example.address, address)
+    server.command_output("user", "suspend", name)
 
 
 def code_blocks(text: str) -> list[str]:

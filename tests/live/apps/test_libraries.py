@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from programs import ROOT
+from waiting import wait_until
 
 from model.records import ADMINISTRATOR, MODERATOR, PLAYER
 
@@ -27,6 +28,7 @@ from .driving import (
     running_site,
     shown_json,
     sign_in,
+    suspend,
 )
 from .environments import npm_environment, python_environment
 
@@ -198,7 +200,7 @@ def test_page_gets_a_token_of_the_game(openid_server: RunningServer, browse, tmp
 
 
 def test_express_knows_the_claims_and_signs_out(openid_server: RunningServer, browse, tmp_path):
-    """express-openid-connect signs out on both sites."""
+    """express-openid-connect signs out on both sites, and ends what a logout token names."""
     packages, variables = (
         ["express-openid-connect@3.4.0", "express@5.3.0"],
         {"COOKIE_SECRET": "s" * 32},
@@ -213,6 +215,22 @@ def test_express_knows_the_claims_and_signs_out(openid_server: RunningServer, br
         assert (user["sub"], user["name"], "email" in user) == ("2", BOB, False)
         page.goto(f"{site}/logout")
         page.locator(SIGN_IN).wait_for()  # both have forgotten the player
+        assert_suspension_signs_out(openid_server, program, site, browse())
+
+
+def assert_suspension_signs_out(server: RunningServer, program: str, site: str, page: Page) -> None:
+    """Sign a new player in to a site that asks for one, and suspend this player."""
+    server.add_user(program)
+    page.goto(site)
+    sign_in(page, program)
+    page.wait_for_url(f"{site}/")
+    suspend(server, program, site, program)
+
+    def is_out() -> bool:
+        page.goto(site)
+        return page.url != f"{site}/"
+
+    wait_until(is_out)
 
 
 @pytest.fixture(scope="module")
@@ -312,6 +330,10 @@ def test_pages_of_apache_know_the_claims(apache: str, browse):
     assert shown_json(page) == known
     page.goto(f"{apache}/signed-in?logout={apache}/")
     page.locator(SIGN_IN).wait_for()  # both have forgotten the player
+
+
+def test_suspended_player_is_out_of_apache(openid_server: RunningServer, apache: str, browse):
+    assert_suspension_signs_out(openid_server, "mod-auth-openidc", apache, browse())
 
 
 def test_groups_decide_who_may_enter_apache(openid_server: RunningServer, apache: str, browse):

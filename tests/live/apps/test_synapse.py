@@ -9,10 +9,10 @@ import pytest
 import requests
 from playwright.sync_api import Page
 from programs import free_port
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 from .conftest import BOB
-from .driving import give_name_up, register, running_program, sign_in
+from .driving import give_name_up, register, running_program, sign_in, suspend
 from .environments import python_environment
 
 pytestmark = pytest.mark.heavy_apps
@@ -80,3 +80,12 @@ def test_synapse_account_stays_with_renamed_player(openid_server, synapse, brows
     for name, handle in (("grace", f"player{newcomer['id']}"), ("Grace H", "grace")):
         user = sign_in_at(synapse, browse(), name)
         assert (user["user_id"], user["displayname"]) == (f"@{handle}:localhost", name)
+
+
+def test_suspended_player_is_out_of_synapse(openid_server, synapse, browse):
+    openid_server.add_user("dora")
+    user = sign_in_at(synapse, browse(), "dora")
+    suspend(openid_server, "synapse", synapse, "dora")
+    address = f"{synapse}/_matrix/client/v3/account/whoami"
+    headers = {"Authorization": f"Bearer {user['access_token']}"}
+    wait_until(lambda: requests.get(address, headers=headers, timeout=PATIENCE).status_code == 401)

@@ -67,6 +67,7 @@ class Kind:
     archived: bool = True  # in a backup
     copied: bool = True  # in a copy; a letter with a link that works must not be sent again
     counts: bool = True  # an installation with such a record is not empty
+    most_bytes: int = 2**20  # of a record in a backup
     checked: bool = True  # by a check; not what ends by itself and is had again by a sign-in
 
     @functools.cached_property

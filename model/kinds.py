@@ -1,14 +1,15 @@
 """The kinds of records, each of them declared once.
 
 A declaration has what a backend needs to keep the records of a kind, and what backup, restore,
-copy, check and repair need to know of them. A new one is a dataclass in `model.records` or
-`model.site_records` and a declaration in KINDS. A new key of records that are there is added to
+copy, check and repair need to know of them. A new one is a dataclass beside the other records and a
+declaration in KINDS. A new key of records that are there is added to
 them at the next start; another meaning of a key needs another name.
 """
 
 from collections.abc import Callable, Iterator
 
 from model import addresses, client_rules, names, rules
+from model.door_kinds import APPLICATIONS, NETWORK_BANS, TEXTS
 from model.errors import (
     EmailTaken,
     HandleTaken,
@@ -385,6 +386,7 @@ STATES = Kind("states", "state", State, rules.WORD, NotFound, archived=False, co
 KINDS = [  # in the order of a backup
     *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, FORMER_EMAILS, COVERS, REPORTS),
     *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES, PASSKEYS, RECOVERY_CODES, FAMILIES),
+    *(APPLICATIONS, TEXTS, NETWORK_BANS),
 ]
 
 

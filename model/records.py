@@ -89,6 +89,7 @@ class Suspension:
     since: int = field(default_factory=now_ms)
     reason: str = ""
     until: int | None = None  # None: until somebody lifts it
+    networks: dict[str, int] = added(factory=dict)  # of sessions that it ended, and when
 
 
 @dataclass(slots=True)
@@ -139,6 +140,10 @@ class User:
     dismissed: int = added(0)  # when an announcement was made that the player hid
     language: str = added("")  # of pages and letters, from LANGUAGES; "": as the browser asks
     pfp_generated: bool = added(False)  # the picture is drawn when it is asked for, and not stored
+    agreed: dict[str, int] = added(factory=dict)  # when, by "terms 2" or "age 16"
+    underage: bool = added(False)  # younger than the site asks for: no app learns of the player
+    application: str = added("")  # the id of the application that a moderator approved
+    came_alone: bool = added(False)  # by an open sign-up: it ends if it stays unconfirmed, unused
 
     @property
     def logins(self) -> list[str]:
@@ -275,6 +280,8 @@ class Client:
 
     def admits(self, user: User) -> bool:
         """Return True if this player may sign in to the app."""
+        if user.underage:
+            return False
         return not self.only_groups or not set(self.only_groups).isdisjoint(user.groups)
 
     @property

@@ -59,6 +59,7 @@ FAMILY_ID = re.compile(r"[A-Za-z0-9_-]{16}")
 INVITE_ID = re.compile(rf"{TIME_ID.pattern}|{SHA256.pattern}")
 WORD = re.compile(r"[a-z]{1,30}")  # the id of a record of which there is one
 NOTE_LENGTH = 300  # characters
+TERMS_LENGTH = 20_000  # characters
 SITE_NAME_LENGTH = 60  # characters
 PASSKEY_NAME_LENGTH = 60  # characters
 REDIRECT_URI_LENGTH = 2000  # characters
@@ -334,6 +335,16 @@ def check_report_text(text: str) -> str | None:
     if len(text) > REPORT_LENGTH:
         return _say_too_long(text, REPORT_LENGTH)
     return _check_hidden(text)
+
+
+def check_application(text: str) -> str | None:
+    """Check what a person wrote who asks to join: plain text, which may be empty."""
+    return _say_too_long(text, NOTE_LENGTH) if len(text) > NOTE_LENGTH else _check_hidden(text)
+
+
+def check_terms(text: str) -> str | None:
+    """Check the text of the terms, or about privacy: plain text, which may be empty."""
+    return _say_too_long(text, TERMS_LENGTH) if len(text) > TERMS_LENGTH else _check_hidden(text)
 
 
 def check_note(text: str) -> str | None:

@@ -74,6 +74,15 @@ class Look:
     announcement: str = added("")  # to all players
     announced: int = added(0)  # when
     announced_until: int = added(0)
+    terms: int = added(0)  # the version of the text "terms"; 0: there are none
+    terms_from: int = added(0)  # when this version counts
+    terms_asked: int = added(0)  # the oldest version that players may have agreed to; 0: any
+    shows_privacy: bool = added(False)  # each page links the one about privacy
+    refuses_throwaway: bool = added(False)  # addresses of the domains that a library lists
+    only_allowed: bool = added(False)  # joins, by the domain of the address in the text "allowed"
+    lists_changed: int = added(0)  # when a list of domains was; 0: there is none
+    minimum_age: int = added(0)  # years; 0: nobody is asked
+    admits_younger: bool = added(False)  # with the flag `User.underage`
 
 
 @dataclass(slots=True)

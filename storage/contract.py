@@ -239,6 +239,13 @@ class Audit(ABC):
     def ends(self) -> tuple[int, int]:
         """Return a position before all lines, and one behind them."""
 
+    @abstractmethod
+    def forget(self, start: int, end: int) -> None:
+        """Remove the addresses in the line at `start` and all later ones that end before `end`.
+
+        All positions stay.
+        """
+
     def seek(self, time: int) -> int:
         """Return the position behind the lines written until `time`, if all clocks agree."""
         low, high = self.ends()
@@ -299,6 +306,7 @@ class Storage(ABC):
         )
         users.clients, users.invites = self.clients, self.invites
         users.families = self.records(kinds.FAMILIES)
+        users.applications = self.records(kinds.APPLICATIONS)
         users.former_names = self.records(kinds.FORMER_NAMES)
         users.former_emails = self.records(kinds.FORMER_EMAILS)
         self.invites.accounts_of = users.accounts_of

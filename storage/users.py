@@ -8,6 +8,7 @@ from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager
 
 from model.addresses import check_email, login_keys, normal_email
+from model.door_records import Application
 from model.errors import (
     AlreadyThere,
     DamagedRecord,
@@ -16,6 +17,7 @@ from model.errors import (
     InviteSpent,
     LastAdministrator,
     NameKept,
+    NameTaken,
 )
 from model.grant_records import Family
 from model.kind import FIRST_DAY
@@ -48,6 +50,7 @@ class Users(Records[User]):
     clients: Clients
     invites: Invites
     families: Records[Family]
+    applications: Records[Application]
     former_names: FormerNames
     former_emails: FormerEmails
 
@@ -69,17 +72,24 @@ class Users(Records[User]):
         invite: str | None = None,
         first: bool = False,
         before: Before[User] = ignore,
-        language: str = "",
     ) -> User:
-        """Add and return a user, with a generated picture and an id that is never given twice.
-
-        The name is stored as `normal_name` returns it. An `invite` is the secret of an invitation,
-        of which this is a use; with `first` this must be the first account ever. `before` is called
-        with the user, who has the id. Raises InvalidField, NameTaken, NameKept, EmailTaken,
-        InviteSpent.
-        """
+        """Add and return a `new` user as `register_user` does. Raises InvalidField, too."""
         user = self.new(name, email, password_hash, mod_level)
-        user.language = language
+        return self.register_user(user, invite, first, before)
+
+    def register_user(
+        self,
+        user: User,
+        invite: str | None = None,
+        first: bool = False,
+        before: Before[User] = ignore,
+    ) -> User:
+        """Add and return a `new` user, with a generated picture and an id that is given once.
+
+        An `invite` is the secret of an invitation, of which this is a use; with `first` this must
+        be the first account ever. `before` is called with the user, who has the id. Raises
+        NameTaken, NameKept, EmailTaken, InviteSpent.
+        """
         if invite:
             used = self.invites.find_by("secret", sha256(invite))
             if used is None:
@@ -170,10 +180,21 @@ class Users(Records[User]):
         kept = self.former_names.find_kept(name)
         return kept and self.find(kept.user_id)
 
-    def require_name(self, name: str, user_id: int | None = None) -> None:
-        """Raise NameTaken or NameKept unless a user, None for a new one, may have this name."""
+    def require_name(
+        self, name: str, user_id: int | None = None, application: str | None = None
+    ) -> None:
+        """Raise NameTaken or NameKept unless a user, None for a new one, may have this name.
+
+        A name is taken while an `application` other than this one waits for it.
+        """
         # In this order: a name that has become free since the first look is kept at the second.
         self.require_free("name", unique_key(name), but=user_id)
+        try:
+            waiting = self.applications.find_by("name", unique_key(name))
+        except DamagedRecord:  # it is somebody's
+            raise NameTaken from None
+        if waiting and waiting.id != application:
+            raise NameTaken
         try:
             kept = self.former_names.find_kept(name)
         except DamagedRecord:  # it is somebody's
@@ -184,7 +205,7 @@ class Users(Records[User]):
     def require_free_keys(self, user: User, changed: Set[str] | None = None) -> None:
         super().require_free_keys(user, changed)
         if changed is None or "name" in changed:
-            self.require_name(user.name, user.id)
+            self.require_name(user.name, user.id, user.application)
         if changed is None or "email" in changed:
             self.former_emails.require_free_for(user.email, user.id)
             for key in login_keys(user.email)[1:]:

@@ -1,6 +1,7 @@
 """The declarations of the kinds of records."""
 
 from model import records
+from model.door_records import Application
 from model.grant_records import Family
 from model.kinds import KINDS
 from model.records import Client, Suspension, User
@@ -26,6 +27,8 @@ SAMPLES = {
     "openid_keys": lambda: OpenIdKey("k" * 43, "", "", 5, 6),
     "passkeys": lambda: records.Passkey("0" * 64, 1, "h", "c", "k", "id.example.org", "Phone", 5),
     "families": lambda: Family("f" * 16, 1, "c" * 24, "", [], "", 5, 6, "salt", "0" * 64),
+    "applications": lambda: Application(f"{'0' * 15}-00000000", "Eve", "eve@x.example", "", 5, 6),
+    "applications.declined": lambda: Application("x", "Eve", "", "", 5, 6, declined=7),
     "recovery_codes": lambda: records.RecoveryCodes(1, ["0" * 64], 5),
 }
 

@@ -123,8 +123,13 @@ class RecordFiles(Records):
             return
         except DamagedRecord:  # it gets the key back once it is repaired
             raise unique.taken() from None
-        if unique.of(other) == key:
+        if unique.of(other) != key:
+            return
+        if not self.kind.has_expired(other, now_ms()):
             raise unique.taken(other)
+        disk.remove_file(self.path(holder))
+        for each in keys_of(self.kind, other):
+            self.entries.remove(*each, holder)
 
     @raises_storage_errors
     def page(

@@ -124,8 +124,16 @@ class RecordTable(Records):
 
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         for row in self._select(f'WHERE "{unique}" = %s', key):
-            if row[0] != but:
+            if row[0] != but and not self._is_removed(row):
                 raise self.kind.key(unique).taken(next(self.readable([row]), None))
+
+    def _is_removed(self, row: tuple) -> bool:
+        """Remove the record in a row, and return True, if it has expired."""
+        with contextlib.suppress(DamagedRecord):
+            if self.kind.has_expired(self._decode(*row), now_ms()):
+                self.remove(row[0])
+                return True
+        return False
 
     def page(
         self,

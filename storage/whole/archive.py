@@ -50,7 +50,7 @@ from storage import Storage
 from storage.files import input_file, output_file, translate_os_errors
 from storage.maintenance import Load, Progress, Report, Snapshot, ignore
 
-VERSION = 5  # of the format; it rises with the list of kinds, and when members may be missing
+VERSION = 6  # of the format; it rises with the list of kinds, and when members may be missing
 
 
 class Part(NamedTuple):
@@ -68,15 +68,18 @@ def archived_kinds() -> dict[str, Kind]:
 @functools.lru_cache(maxsize=4)
 def _parts_of(*archived: Kind) -> dict[str, Part]:
     """Return the parts of an archive by their first name, in their order."""
-    records = {kind.name: rf"{kind.name}/(?:{kind.id.pattern})\.json" for kind in archived}
+    records = {
+        kind.name: Part(rf"{kind.name}/(?:{kind.id.pattern})\.json", kind.most_bytes)
+        for kind in archived
+    }
     picture = rf"pictures/(?:{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp"
     return {
         "format": Part("format", 20),
         "next_user_id": Part("next_user_id", 20),
-        "users": Part(records.pop("users"), 2**20),
+        "users": records.pop("users"),
         "pictures": Part(picture, MAX_PICTURE_BYTES),
         "deleted": Part(rf"deleted/{USER_ID.pattern}", 0),
-        **{name: Part(pattern, 2**20) for name, pattern in records.items()},
+        **records,
         "audit.log": Part(r"audit\.log", 2**33 - 1),  # as much as the header of ustar can say
     }
 

@@ -716,3 +716,17 @@ def test_first_start_after_a_rotation_keeps_the_keys(storage):
     keys = storage.keys.current()
     storage.keys.make()  # as a first start that found no file just before the rotation
     assert storage.keys.current() == keys
+
+
+def test_forgetting_does_not_fill_the_disk(storage, monkeypatch):
+    """Otherwise saves beside it would fail while the log is copied, each hour again."""
+    storage.audit.write("look", 1, address="192.0.2.1")
+    before, room = [*storage.audit.lines()], shutil.disk_usage(".")
+    little = room._replace(free=2 * storage.audit.ends()[1] - 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: little)
+        with pytest.raises(errors.StorageFull):
+            storage.audit.forget(*storage.audit.ends())
+    assert [*storage.audit.lines()] == before
+    storage.audit.forget(*storage.audit.ends())
+    assert [*storage.audit.lines()] != before

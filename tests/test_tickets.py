@@ -1,6 +1,7 @@
 """POST /api/tickets and /api/tickets/check: a game server learns who joins."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from conftest import on_each_backend
@@ -10,6 +11,7 @@ from forms import edit
 from identity.oauth.clients import FORM_TYPE
 from identity.oauth.server_addresses import normal_address
 from identity.oauth.terms import InvalidRequest
+from model.kind import DAY_MS
 from model.records import MODERATOR, Suspension, now_ms
 
 SERVER = "play.example.org:30000"
@@ -63,8 +65,10 @@ LONGEST = ".".join(["x" * 61] * 4) + ":30000", '"' * 128  # a server, and a nonc
 def test_server_learns_who_joins_by_which_app(anyone, program, issue, check, ada):
     answer = check(issue())
     info = anyone.get(f"/api/users/info?id={ada.id}")
-    assert answer.json == info.json | {"client_id": program.id}
-    assert answer.data.startswith(info.data[:-1])
+    joined = {"joined": datetime.now(UTC).strftime("%Y-%m-%d")}
+    user = info.json["user"] | joined
+    assert answer.json == {"message": "yes", "user": user, "client_id": program.id}
+    assert answer.data.startswith(info.data[:-2])
     assert answer.headers["Cache-Control"] == "no-store"
     assert len(issue()) < 170
     assert 600 < len(issue(*LONGEST)) < 2000
@@ -105,6 +109,23 @@ def test_ticket_ends_after_a_minute_or_with_the_grant(clock, issue, check, store
     assert refusal(check(ticket)) == "the player's app lost its access"
     store.users.delete(ada.id)
     assert refusal(check(ticket)) == "this account was deleted"
+
+
+@pytest.mark.parametrize("days, words", {1: "1 day", 3: "3 days"}.items())
+def test_account_younger_than_the_setting_gets_no_place(
+    app, store, ada, issue, check, anyone, token, days, words
+):
+    """Neither by a ticket that is checked here nor by a JWT, about which no server asks."""
+    app.config.update(TICKET_DAYS=days, OPENID="on")
+    form = {"server": SERVER, "format": "jwt"}
+    for age, is_young in ((days * DAY_MS - 60_000, True), (days * DAY_MS, False)):
+        edit(store.users, ada.id, created=now_ms() - age)
+        jwt = anyone.post("/api/tickets", data=form, headers=bearer(token))
+        answers = check(issue()), jwt
+        told = [(each.status_code, each.json["message"]) for each in answers if is_young]
+        young = f"this account is younger than {words}"
+        assert told == ([(401, young), (403, young)] if is_young else [])
+        assert is_young or [each.status_code for each in answers] == [200, 200]
 
 
 def test_only_tickets_are_tickets(issue, check, token, store, subtests, program):

@@ -1,5 +1,7 @@
 """GET /api/users/info and /api/users/batch: the public profiles of players, for anyone."""
 
+from datetime import UTC, datetime
+
 from forms import edit
 
 from identity_server import BATCH_IDS, BATCH_QUERY_LIMIT
@@ -95,7 +97,8 @@ def test_each_profile_is_the_same_as_alone_in_utf_8(store, anyone, ada, bob):
     answer = request_batch(anyone, f"?ids={bob.id},{ada.id}")
     alone = [anyone.get(f"/api/users/info?id={user.id}") for user in (bob, ada)]
     assert (answer.status_code, answer.content_type) == (200, "application/json")
-    assert answer.json == {"message": "yes", "users": [each.json["user"] for each in alone]}
+    joined = {"joined": datetime.now(UTC).strftime("%Y-%m-%d")}
+    assert answer.json["users"] == [each.json["user"] | joined for each in alone]
     assert bio in answer.text
     assert alone[0].data.isascii() and b"\\ud83d\\ude42\\u00e9" in alone[0].data
 

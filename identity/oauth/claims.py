@@ -1,6 +1,7 @@
 """What a program learns of a player: the public profile, and claims (OpenID Connect Core 5.1)."""
 
 from identity.http.responses import encode_ascii_json, encode_json
+from identity.site.formatting import format_stamp
 from model.addresses import check_email
 from model.records import User
 from storage import Storage
@@ -22,7 +23,12 @@ def batched_profile(user: User) -> tuple[bytes, User]:
 
     A suspension ends without a change of the record, so the part does not say whether there is one.
     """
-    return encode_json(public_profile(user)), user
+    return encode_json(dated_profile(user)), user
+
+
+def dated_profile(user: User) -> dict:
+    """Return the public profile with the day of joining in UTC: servers turn new accounts away."""
+    return public_profile(user) | {"joined": format_stamp(user.created, "%Y-%m-%d")}
 
 
 def public_profile(user: User) -> dict:

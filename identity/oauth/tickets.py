@@ -14,16 +14,18 @@ from flask import abort
 from itsdangerous import BadSignature, SignatureExpired
 
 from identity.http.fast_path import ApiRequest
-from identity.http.responses import NO_STORE, JsonResponse, TokenRefused
+from identity.http.responses import NO_STORE, JsonResponse, TokenRefused, encode_ascii_json
 from identity.http.signing import serializer
-from identity.oauth.claims import profile_body
+from identity.oauth.claims import dated_profile
 from identity.oauth.clients import read_form_parameters, single_parameters
 from identity.oauth.grants import read_bearer_token, read_token_holder
 from identity.oauth.openid import issue_jwt
 from identity.oauth.server_addresses import normal_address
 from identity.oauth.terms import JOIN, InvalidRequest
+from identity.site.formatting import pluralize
 from model.errors import NoSuchUser
-from model.records import User
+from model.kind import DAY_MS
+from model.records import User, now_ms
 from model.rules import CLIENT_ID
 
 TICKET_MAX_AGE = 60  # seconds
@@ -50,6 +52,7 @@ def issue_ticket(api_request: ApiRequest) -> JsonResponse:
         raise InvalidRequest("nonce is longer than 128 characters, or not printable ASCII")
     if "format" in form:
         require_jwt(api_request, form["format"], server)
+        require_age(api_request, user, 403)  # nobody asks this site about it later
         joining = {"sub": str(user.id), "name": user.name, "client_id": claims["client"]}
         joining |= {"aud": server, "nonce": nonce} if nonce else {"aud": server}
         ticket = issue_jwt(
@@ -103,6 +106,7 @@ def check_ticket(api_request: ApiRequest) -> JsonResponse:
         abort(401, "this account was deleted")
     if user.suspended:
         abort(401, "this player is suspended")
+    require_age(api_request, user, 401)
     grant = user.grants.get(client_id)
     if grant is None or grant.id != grant_id:
         abort(401, "the player's app lost its access")
@@ -111,9 +115,16 @@ def check_ticket(api_request: ApiRequest) -> JsonResponse:
     return JsonResponse(b'%b, "client_id": "%b"}' % (profile[:-1], client_id.encode()), NO_STORE)
 
 
+def require_age(api_request: ApiRequest, user: User, status: int) -> None:
+    """Abort with a status if the account is younger than the setting TICKET_DAYS asks for."""
+    days = api_request.ticket_days
+    if days and now_ms() < user.created + days * DAY_MS:
+        abort(status, f"this account is younger than {pluralize(days, 'day')}")
+
+
 def player_and_profile(user: User) -> tuple[User, bytes]:
     """Return what a check reads of a player, to be cached."""
-    return user, profile_body(user)
+    return user, encode_ascii_json({"message": "yes", "user": dated_profile(user)})
 
 
 def normal_server(text: str) -> str:

@@ -1,20 +1,21 @@
-"""The senders of a process that serves an app: threads that send what is in the outbox."""
+"""The threads of a process that serves an app: senders of what is in the outbox, and the upkeep."""
 
 import time
 from collections.abc import Callable
 
 from flask import Flask
 
+from identity.acts.upkeep import Upkeep
 from identity.messages.outbox import STOP_TIMEOUT, Channel, Sender
 from identity.messages.webhook import Chat
 from storage import Storage
 
 
 class Senders:
-    """The senders of an app."""
+    """The senders of an app, and its other threads."""
 
-    def __init__(self, store: Storage, channels: list[Channel]) -> None:
-        self._senders = [Sender(store, each) for each in channels]
+    def __init__(self, store: Storage, channels: list[Channel], *others: Upkeep) -> None:
+        self._senders = [*(Sender(store, each) for each in channels), *others]
 
     def start(self) -> None:
         """Start the threads; a second call in the same process starts no more."""
@@ -46,7 +47,7 @@ def send_messages(app: Flask) -> None:
         from identity.oauth.logout_channel import Logouts  # not without
 
         channels.append(Logouts(store, app.config["BASE_URL"]))
-    app.senders = senders = Senders(store, channels)
+    app.senders = senders = Senders(store, channels, Upkeep(store, app.config))
     inner = app.wsgi_app
 
     def first(environ: dict, start_response: Callable) -> object:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Set
 from model.errors import DamagedRecord
 from model.soundness import check_audit_line
 
+# In a text, a quote is behind a backslash. A line that was cut off may lack the last one.
+ADDRESS = re.compile(rb', *"address" *: *"[^"\\\n]*"?')
+
 
 def lines_about(lines: Iterable[bytes], subjects: Set[int | str], place: str) -> Iterator[dict]:
     """Yield the lines by or about these ids. Raises DamagedRecord after the last if one is bad."""
@@ -58,3 +61,8 @@ def time_of(line: bytes) -> int | None:
 def is_whole(line: bytes) -> bool:
     """Return True for a line that can be read, and that a backup takes."""
     return decode_line(line) is not None and check_audit_line(line) is None
+
+
+def without_address(line: bytes) -> bytes:
+    """Return a line of the same length without the address that a request came from."""
+    return ADDRESS.sub(lambda match: b" " * len(match[0]), line)

@@ -124,53 +124,70 @@ def count_messages(store: Storage, channel: str) -> int:
     return sum(count("queue", queue, queue) for queue in waiting_queues(channel))
 
 
-class Sender:
+class Repeater:
+    """A thread of each process, of which one at a time does a task, again and again."""
+
+    first_pause = 0.0  # seconds
+    idle = 1.0  # seconds until the next look at whether this process leads
+
+    def __init__(self, store: Storage, task: str) -> None:
+        self._store = store
+        self._task = task
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread, once in a process."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._task, daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Begin nothing further."""
+        self._stopping.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait so many seconds for what is being done."""
+        if self._thread:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        """Do the task, and wait, until `end` is called. No error ends the thread."""
+        self._stopping.wait(self.first_pause)
+        while not self._stopping.is_set():
+            pause = float(INTERVAL)
+            try:
+                claim = self._store.lead(self._task)
+                pause = self.idle if claim is None else self.work(claim)
+            except StorageError as error:
+                LOG.warning("%s waits: %s", self._task, error)
+            except Exception:  # the thread goes on
+                LOG.exception("%s failed", self._task)
+            self._stopping.wait(pause)
+
+    def work(self, claim: int) -> float:
+        """Do the task, as `Storage.lead` says of `claim`; return the seconds until the next time.
+
+        Raises StorageError.
+        """
+        raise NotImplementedError
+
+
+class Sender(Repeater):
     """What sends the messages of a channel."""
 
     def __init__(self, store: Storage, channel: Channel) -> None:
-        self._store = store
+        super().__init__(store, f"outbox-{channel.name}")
         self._channel = channel
         self._queues = dict(zip(waiting_queues(channel.name), (PAGE, LATER_PAGE), strict=True))
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
         self._waiting = 0  # messages, at the last look
         self._next_look = self._paused_until = float("-inf")  # time.monotonic()
         self._pause = 1  # seconds
         self._sent: set[str] = set()  # ids of messages that could not be removed
 
-    def start(self) -> None:
-        """Start the thread, once in a process."""
-        if self._thread is None:
-            name = f"outbox {self._channel.name}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
-
-    def end(self) -> None:
-        """Begin no further message."""
-        self._stopping.set()
-
-    def join(self, timeout: float) -> None:
-        """Wait so many seconds for the message that is being sent."""
-        if self._thread:
-            self._thread.join(timeout)
-
-    def _run(self) -> None:
-        """Send what is due, and wait, until `end` is called. No error ends the thread."""
-        task = f"outbox-{self._channel.name}"
-        while not self._stopping.is_set():
-            pause = 1.0
-            try:
-                claim = self._store.lead(task)
-                if claim is not None:
-                    pause = self._channel.poll if claim == 0 else max(self._channel.poll, 1.0)
-                    self.send_due(claim, always=False)
-            except StorageError as error:
-                LOG.warning("the outbox cannot be read: %s", error)
-                pause = INTERVAL
-            except Exception:  # the thread goes on
-                LOG.exception("a message was not sent")
-                pause = INTERVAL
-            self._stopping.wait(pause)
+    def work(self, claim: int) -> float:
+        self.send_due(claim, always=False)
+        return self._channel.poll if claim == 0 else max(self._channel.poll, 1.0)
 
     def send_due(self, claim: int, always: bool = True) -> None:
         """Send what is due, each message claimed for `claim` milliseconds; 0: nobody else sends.

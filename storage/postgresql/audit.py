@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
+from storage.audit_lines import without_address
 from storage.contract import Audit
 from storage.postgresql.connections import Database
 
@@ -39,3 +40,13 @@ class AuditTable(Audit):
         query = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) + 1 FROM audit"
         [ends] = self._database.execute(query)
         return ends
+
+    def forget(self, start: int, end: int) -> None:
+        query = "SELECT id, line FROM audit WHERE id >= %s AND id < %s ORDER BY id LIMIT %s"
+        update = "UPDATE audit SET line = %s WHERE id = %s"
+        while rows := self._database.execute(query, [start, end, PAGE]):
+            with self._database.transaction():
+                for position, line in rows:
+                    if (kept := without_address(line)) != line:
+                        self._database.save(update, [kept, position])
+            start = rows[-1][0] + 1

@@ -30,6 +30,7 @@ FIELDS = {  # of a line, and of the record
     "pfpTimestamp": "pfp_timestamp",
     "email": "email",
     "suspended": "suspended",
+    "underage": "underage",
     "created": "created",
     "passwordHash": "password_hash",
 }
@@ -81,6 +82,8 @@ def exported_fields(user: User) -> dict:
     del values["passwordHash"]
     if user.pfp_timestamp is None:
         del values["pfpTimestamp"]
+    if not user.underage:
+        del values["underage"]
     return values
 
 

@@ -106,6 +106,7 @@ def prepare(storage: Storage) -> None:
     start_family(storage, "first", random.Random(0))[1]()
     storage.codes.add(CODE, CODE_RECORD)
     storage.audit.write("invite", INVITE)
+    storage.audit.write("address", "Ada", address="192.0.2.1")
     storage.invites.add(Invite(sha256(INVITE), now_ms() + DAY_MS))
     storage.attempts.count("password", "ada", limit=1000)
 
@@ -144,7 +145,7 @@ def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str
         assert former in storage.users.former_names.of(former.user_id)
         facts[f"former name {former.id}"] = former.user_id
     for line in storage.audit.read():
-        facts[f"{line['act']} by {line['by']}"] = True
+        facts[f"{line['act']} by {line['by']}"] = line.get("address", True)
     for code in code_names:
         facts[f"code {code}"] = state_of_code(storage, code)
     check_indexes(storage)
@@ -559,6 +560,12 @@ def rotate_keys(drop_old: bool) -> Save:
     )
 
 
+def forget_addresses(storage, mark, rng):
+    is_there = any(line["act"] == "address" for line in storage.audit.read())  # of `prepare`
+    facts = {"address by Ada": True} if is_there else {}
+    return facts, lambda: storage.audit.forget(*storage.audit.ends())
+
+
 def add_code(storage, mark, rng):
     """Add a code, which no power cut spares: its fact has no meaning after one."""
     return {f"code {mark}": "valid"}, lambda: storage.codes.add(mark, CODE_RECORD)
@@ -596,6 +603,7 @@ SAVES: dict[str, Save] = {
     "delete a client": delete_client,
     "rotate the keys": rotate_keys(drop_old=False),
     "drop the old keys": rotate_keys(drop_old=True),
+    "forget addresses": forget_addresses,
     "add a code": add_code,
     "use a code": use_code,
 }

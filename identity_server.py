@@ -106,6 +106,7 @@ from identity.oauth.grants import (
     read_bearer_token,
     read_token_holder,
     require_admitted,
+    require_player_of_games,
     save_consent,
 )
 from identity.oauth.guards import GUARDS, is_framed, is_request_by_post, protect_from_opener
@@ -114,6 +115,7 @@ from identity.oauth.reauthentication import (
     address_after_sign_in,
     must_sign_in,
     own_session,
+    require_no_page,
     session_amr,
 )
 from identity.oauth.refresh import end_family, prepare_family, start_family, use_refresh_token
@@ -220,8 +222,7 @@ def respond_silently(reply: Reply, auth_request: AuthorizationRequest) -> Respon
     """Return a code or an error, and show no page (OpenID Connect Core 3.1.2.1, prompt=none)."""
     try:
         player = signed_in_player()
-        if must_sign_in(player, auth_request):
-            raise AuthorizationError("login_required", "the player has to sign in")
+        require_no_page(player, auth_request)
         grant = player.consents.get(reply.client.id)
         if not may_skip_consent(reply.client, grant, auth_request):
             raise AuthorizationError("consent_required", "the player has to allow this")
@@ -678,8 +679,7 @@ def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationReques
     Raises AuthorizationError, also for a guest, no such game, or a page of another session.
     """
     player, client = signed_in_player(), find_game(client_id)
-    if player is None:
-        raise AuthorizationError("no_account", "nobody is signed in")
+    require_player_of_games(player)
     if client is None:
         raise AuthorizationError("invalid_app", "there is no such game, or it is disabled")
     try:

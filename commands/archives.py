@@ -156,10 +156,10 @@ def copy_(to: str) -> None:
 def export(file: str, with_passwords: bool) -> None:
     """Write the players to FILE, a new file, one a line as JSON.
 
-    A line has the fields of /api/users/info, and email, suspended and created; with
-    --with-passwords it has passwordHash as well. Play time is in whole minutes. The pictures are
-    the files in IDENTITY_PICTURE_DIR. Only you can read FILE: keep it so. With - as FILE the lines
-    go to standard output.
+    A line has the fields of /api/users/info, and email, suspended and created, and underage if that
+    is true; with --with-passwords it has passwordHash as well. Play time is in whole minutes. The
+    pictures are the files in IDENTITY_PICTURE_DIR. Only you can read FILE: keep it so. With - as
+    FILE the lines go to standard output.
     """
     store, report = open_installation(), Report(file)
     players = export_users(store, file, COMMAND.id, with_passwords, show_progress, report.tell)
@@ -174,12 +174,12 @@ def import_(file: str, pictures: str | None, check: bool) -> None:
     """Add the players that the lines of FILE describe, each in JSON.
 
     A line has id and name, and may have email, bio, flairs, equippedFlair, playMinutes,
-    lastHeartbeat, modLevel, pfpTimestamp, suspended, created and passwordHash, as `export` writes
-    them. Without created, a player joined before the other times of the line. With - as FILE the
-    lines come from standard input. Ids are kept. A line that is refused is named, with each field
-    and the reason; the others are imported, and the exit status is 1. If this is interrupted,
-    repeat it: nobody is added twice. It is many times as fast before anybody has an account: then
-    all are added at once, or nobody.
+    lastHeartbeat, modLevel, pfpTimestamp, suspended, underage, created and passwordHash, as
+    `export` writes them. Without created, a player joined before the other times of the line. With
+    - as FILE the lines come from standard input. Ids are kept. A line that is refused is named,
+    with each field and the reason; the others are imported, and the exit status is 1. If this is
+    interrupted, repeat it: nobody is added twice. It is many times as fast before anybody has an
+    account: then all are added at once, or nobody.
 
     FOLDER has uploads: the file that the line names as its picture, or <id>.webp, .png, .jpg, .jpeg
     or .gif. Or it is the picture folder of another server, with large/<id>-<pfpTimestamp>.webp or

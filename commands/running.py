@@ -220,7 +220,7 @@ def settings(bind: tuple[str, int], server: str) -> None:
     \b
     IDENTITY_BASE_URL   where people reach the server, such as https://id.example.org
     IDENTITY_SITE_NAME  what the pages call this site
-    IDENTITY_SIGN_UP    who may create an account: open, invite or closed
+    IDENTITY_SIGN_UP    who may create an account: open, approval, invite or closed
     IDENTITY_SMTP_URL   the mail server, for lost passwords
     IDENTITY_OPENID     on for a forum, a wiki or a chat
     """

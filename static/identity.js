@@ -26,6 +26,7 @@ const ERRORS = new Map([
   ["no_account", "You are not signed in. Sign in, in the bar above the game, then try again."],
   ["popup_blocked", "No sign-in window could be opened. Allow popups for this page, then try again."],
   ["popup_closed", "You left before the sign-in was complete. Try again."],
+  ["underage_user", "This site does not tell games who you are, because of your age."],
 ]);
 /** @type {[Promise<any> | null, Window | null]} */ let [underway, popup] = [null, null];
 let isAnswered = false; // by the play page, which answers once per load: `underway` stays
@@ -95,8 +96,7 @@ async function greet(site) {
   return !!(await receive(parent, site, "hello", { action: "hello" }, () => performance.now() > deadline));
 }
 
-/** @param {Request} request @param {string} scope */
-async function askPlayPage(request, scope) {
+/** @param {Request} request @param {string} scope */ async function askPlayPage(request, scope) {
   const scopes = ["userinfo", ...scope.split(" ").filter((each) => each === "join")];
   const asked = { client_id: request.clientId, scopes, ...(await challengeOf(request)) };
   const { error, message, code } = await receive(parent, request.site, "authorized", { action: "authorize", ...asked });

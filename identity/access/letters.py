@@ -11,7 +11,7 @@ from flask import after_this_request, current_app, request
 from itsdangerous import BadSignature
 from werkzeug.wrappers import Response
 
-from identity.access.links import CONFIRMATION, LINK_MAX_AGE, Asked, ask, issue_way_back
+from identity.access.links import CONFIRMATION, LINK_MAX_AGE, Asked, Holder, ask, issue_way_back
 from identity.acts.actors import HALF_AN_HOUR, Authority
 from identity.acts.emails import CHOICES, muted_by
 from identity.http.context import base_url, get_storage, mail_is_on, site_name
@@ -91,6 +91,8 @@ WRITTEN = {  # by kind of `write_to`: the subject
     "warning": say("A moderator warned you (%(site)s)"),
     "suspension": say("You are suspended (%(site)s)"),
     "deletion": say("Your account was deleted (%(site)s)"),
+    "approved": say("You can sign in now (%(site)s)"),
+    "declined": say("Your request to join was declined (%(site)s)"),
 }
 
 
@@ -121,8 +123,8 @@ def _request(kind: str, asked: Asked, good_for: int, **fields: str) -> None:
     post(get_storage(), message, MOST_LETTERS_WAITING)
 
 
-def ask_confirmation(user: User) -> bool:
-    """Ask a player by a letter to confirm the address. True also if the outbox does not take it.
+def ask_confirmation(user: Holder) -> bool:
+    """Ask by a letter to confirm an address. True also if the outbox does not take it.
 
     False if mail is off, if no address waits to be confirmed, or if the letter cannot be counted.
     """
@@ -196,14 +198,15 @@ def notify(user: User, kind: str, language: str = "") -> None:
     _post(kind, user, letter)
 
 
-def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, text: str) -> None:
+def write_to(config: Mapping[str, str], by: Authority, user: Holder, kind: str, text: str) -> None:
     """Send a player who did not turn that off a letter with the `text` of an act, if mail is on.
 
     The limit of `notify` holds. Another one is for what one moderator does to all players: the text
     may have a reason, and whoever copied a moderator's cookie could write to everybody. A letter
     that nobody can turn off has one of its own: no other letters use that up.
     """
-    if not (config["SMTP_URL"] and user.email_verified) or kind in muted_by(user):
+    is_muted = kind in CHOICES and kind in muted_by(user)
+    if not (config["SMTP_URL"] and user.email_verified) or is_muted:
         return
     counted = "letters" if kind in CHOICES else f"{kind} letters"
     try:
@@ -215,7 +218,8 @@ def write_to(config: Mapping[str, str], by: Authority, user: User, kind: str, te
     if kind in CHOICES:
         end = say("You can turn off emails like this one on your account page, under Security.")
     subject = WRITTEN[kind].fill(site=read_site_name(by.store, config))
-    letter = Letter(subject, [text], config["BASE_URL"], say("Open the site"), end=(end,))
+    ends = (end,) if kind != "approved" else ()
+    letter = Letter(subject, [text], config["BASE_URL"], say("Open the site"), end=ends)
     post_letter(by.store, config, kind, user, letter)
 
 
@@ -231,7 +235,7 @@ def _post(kind: str, user: User, letter: Letter, good_for: int = 0) -> None:
     post_letter(get_storage(), current_app.config, kind, user, letter, good_for)
 
 
-def language_of_letters(user: User, config: Mapping[str, str], asked: str = "") -> str:
+def language_of_letters(user: Holder, config: Mapping[str, str], asked: str = "") -> str:
     """Return the language of letters to a player: the player's own, else that of the site.
 
     Before that of the site comes the one of the page that `asked` for a letter. An alert has no
@@ -241,7 +245,7 @@ def language_of_letters(user: User, config: Mapping[str, str], asked: str = "") 
 
 
 def post_letter(
-    store: Storage, config: Mapping, kind: str, user: User, letter: Letter, good_for: int = 0
+    store: Storage, config: Mapping, kind: str, user: Holder, letter: Letter, good_for: int = 0
 ) -> None:
     """Put a letter to a confirmed address into the outbox; only log a failure.
 

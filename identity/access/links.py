@@ -20,13 +20,16 @@ from identity.http.signing import digest_of, serializer
 from identity.site.formatting import DAY
 from identity.site.pasted import find_code, find_secret
 from model.addresses import login_key
-from model.errors import DamagedRecord, NoSuchUser
+from model.door_records import Application
+from model.errors import DamagedRecord, NoSuchUser, NotFound
+from model.kinds import APPLICATIONS
 from model.names import EMAIL_KEPT_DAYS
 from model.records import CLOCK_TOLERANCE, FormerEmail, User, now_ms
 from storage import Storage
 
 LINK_MAX_AGE = 3600  # seconds
 PASSWORD, CONFIRMATION = "sign-in link", "confirmation"  # purposes
+Holder = User | Application  # of an email address
 CODE_TRIES = 5  # for one letter, and as many with its link
 CODE_TRIES_A_DAY = 20  # for one address: somebody may ask for letters again and again
 
@@ -83,13 +86,13 @@ def find_asked(purpose: str) -> Asked | None:
 
 
 class Link(NamedTuple):
-    """What a link says: the player whom it names, and the browser that asked for it."""
+    """What a link says: the player or application that it names, and the browser that asked."""
 
-    user: User
+    user: Holder
     browser: str = ""  # "": it works in any
 
 
-def _state(purpose: str, user: User) -> str:
+def _state(purpose: str, user: Holder) -> str:
     """Return the digest of what a link is about; the link ends when it changes."""
     # A player may remove the password that a link set: then the sign-in with it ends the link.
     password = user.password_hash or str(user.last_sign_in)
@@ -98,7 +101,7 @@ def _state(purpose: str, user: User) -> str:
 
 
 def issue_link(
-    store: Storage, purpose: str, user: User, browser: str, by: int | str = COMMAND.id
+    store: Storage, purpose: str, user: Holder, browser: str, by: int | str = COMMAND.id
 ) -> str:
     """Return the text of a link for the `browser` that asked for it, "" for any browser.
 
@@ -131,14 +134,15 @@ def give_sign_in_link(by: Authority, user_id: int, base_url: str) -> str:
 def find_link(store: Storage, purpose: str, text: str) -> Link | None:
     """Return what a link says; `text` is the link or its whole address. None if it is not good.
 
-    It is not if it is forged, used or older than LINK_MAX_AGE, if the player was deleted, or if its
-    maker may not moderate the player any more.
+    It is not if it is forged, used or older than LINK_MAX_AGE, if the player was deleted or the
+    application decided, or if its maker may not moderate the player any more.
     """
     try:
         values = serializer(purpose, store).loads(find_secret(text, "#"), LINK_MAX_AGE)
-        user_id, state, by, browser = values
-        user = store.users.read(user_id)
-    except (BadSignature, NoSuchUser, UnicodeEncodeError, ValueError):
+        record_id, state, by, browser = values
+        applies = isinstance(record_id, str)  # the id of a player is a number
+        user = (store.records(APPLICATIONS) if applies else store.users).read(record_id)
+    except (BadSignature, NotFound, UnicodeEncodeError, ValueError):
         return None
     maker_may = Authority(store, Actor(by)).has(may_moderate, user)
     return Link(user, browser) if state == _state(purpose, user) and maker_may else None
@@ -164,10 +168,12 @@ def find_way_back(store: Storage, text: str) -> tuple[User, str, FormerEmail] | 
     return (user, email, kept) if kept and kept.user_id == user_id else None
 
 
-def find_by_address(store: Storage, email: str, confirmed: bool) -> User | None:
-    """Return the player with this address, `confirmed` or not; None also for a damaged record."""
+def find_by_address(store: Storage, email: str, confirmed: bool) -> Holder | None:
+    """Return who has this address, `confirmed` or not; None also for a damaged record."""
     try:
         user = store.users.find_by_login(email) if "@" in email else None
+        if user is None and not confirmed:
+            user = store.records(APPLICATIONS).find_by("email", login_key(email))
     except DamagedRecord:
         return None
     return user if user and user.email_verified == confirmed else None
@@ -176,7 +182,7 @@ def find_by_address(store: Storage, email: str, confirmed: bool) -> User | None:
 # -- codes --------------------------------------------------------------------------------------
 
 
-def codes_of(store: Storage, purpose: str, user: User, browser: str) -> list[str]:
+def codes_of(store: Storage, purpose: str, user: Holder, browser: str) -> list[str]:
     """Return the six digits beside a link, for each of the signing keys, the newest first."""
     text = "\n".join(("code", purpose, str(user.id), _state(purpose, user), browser)).encode()
     digests = (hmac.digest(key, text, "sha256") for key in reversed(store.keys.current()))
@@ -184,7 +190,7 @@ def codes_of(store: Storage, purpose: str, user: User, browser: str) -> list[str
 
 
 def is_right_code(
-    store: Storage, purpose: str, user: User | None, browser: str, code: str, email: str | None
+    store: Storage, purpose: str, user: Holder | None, browser: str, code: str, email: str | None
 ) -> bool:
     """Return True for the code of a letter. The attempt counts before it is looked at.
 

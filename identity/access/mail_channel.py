@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from identity.access.letters import language_of_letters
+from identity.access.letters import Holder, language_of_letters
 from identity.access.links import CONFIRMATION, PASSWORD, codes_of, find_by_address, issue_link
 from identity.messages.letter import Letter, confirmation_letter, recovery_letter
 from identity.messages.mail import compose, new_mailer, read_template
@@ -62,7 +62,7 @@ class Mail(Channel):
                 self._took = min(time.monotonic() - begun, LONGEST_DELAY)
 
     def _compose(self, message: Message) -> str:
-        """Return the letter, composed now; "" if no player has its address. Raises NotSent."""
+        """Return the letter, composed now; "" if nobody has its address. Raises NotSent."""
         is_unconfirmed = message.event == CONFIRMATION
         try:
             user = find_by_address(self._store, message.to, confirmed=not is_unconfirmed)
@@ -84,7 +84,7 @@ class Mail(Channel):
             kept.to, kept.body = user.email, body
         return body
 
-    def _compose_confirmation(self, user: User, message: Message) -> str:
+    def _compose_confirmation(self, user: Holder, message: Message) -> str:
         """Return the letter, unsaved: its link is good from when it is sent. Raises Postponed."""
         body = self._with_link(CONFIRMATION, confirmation_letter, user, message)
         is_first = message.created - user.created < HOUR_MS // 60  # the sign-up asked for it
@@ -99,7 +99,7 @@ class Mail(Channel):
         return body
 
     def _with_link(
-        self, purpose: str, make: Callable[..., Letter], user: User, message: Message
+        self, purpose: str, make: Callable[..., Letter], user: Holder, message: Message
     ) -> str:
         """Return the letter that `make` makes of a new link and its code, with its headers."""
         store, config = self._store, self._config

@@ -17,22 +17,35 @@ from werkzeug.wrappers import Response
 from identity.access import unsent
 from identity.acts import sessions as session_acts
 from identity.acts.actors import Actor, Authority, NotAllowed
-from identity.http.context import find_cookies, get_storage
+from identity.http.context import find_cookies, get_storage, site_look
 from identity.http.limits import client_address
 from identity.http.responses import LONGEST_ADDRESS
 from identity.http.signing import serializer
+from identity.site.door import must_agree
 from identity.site.formatting import HOUR, MINUTE
+from model.door_records import Application
 from model.errors import NoSuchUser, StorageError
+from model.kinds import APPLICATIONS
 from model.records import Session, User, now_ms
 from model.words import say
 
 SESSION_MAX_AGE = timedelta(days=14)
 BROWSER = "browser"  # in the cookie: which browser it is, also after the next sign-in
+MUST_AGREE = "must_agree"  # in the cookie, from a sign-in until the player agreed to the terms
 NEXT_LENGTH = LONGEST_ADDRESS - 100  # characters; the others are for the path of a page
 PLAIN = "!$'()*,/:;?@"  # what a value in a query may have unencoded (RFC 3986 3.4)
 # At http. All ports of a host share cookies, and most programs call theirs "session".
 COOKIE, OLD_COOKIE = "identity_session", "session"  # the latter up to version 1.0
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
+
+# What goes on for a player who has to agree to the terms first, and is a guest everywhere else.
+BEFORE_AGREEING = {"agreement.show_terms", "agreement.agree", "games.heartbeat"}
+BEFORE_AGREEING |= {f"account.{each}" for each in ("show_data", "export_account", "delete_account")}
+BEFORE_AGREEING |= {"sign_in.sign_out", "logout.start_logout", "logout.confirm_logout"}
+BEFORE_AGREEING |= {"recovery.show_confirmation", "recovery.confirm_email"}
+BEFORE_AGREEING |= {"recovery.send_confirmation", "language.show_languages"}
+BEFORE_AGREEING |= {"language.choose_language", "passkey_sign_in.offer_request"}
+BEFORE_AGREEING |= {"passkey_sign_in.sign_in_with_passkey"}  # which proves who deletes an account
 
 
 class CookieSessions(SecureCookieSessionInterface):
@@ -92,8 +105,24 @@ def _find_session_player() -> User | None:
     known = [each for each in user.sessions if each.id == session["id"] and each.since > oldest]
     if not known or user.suspended:
         return None
+    if MUST_AGREE in session:
+        if must_agree(user, site_look()):
+            g.must_agree = True
+            if request.endpoint not in BEFORE_AGREEING:
+                return None
+        elif site_look().changed:  # it could be read: the player agreed, or nobody is asked now
+            del session[MUST_AGREE]
     _note_use(user.id, known[0])
     return user
+
+
+def find_application() -> Application | None:
+    """Return the application that this browser sent; None for another one, or if it is gone.
+
+    It signs nobody in, and gives no rights but to itself. Raises StorageError.
+    """
+    application_id = session.get("application")
+    return application_id and get_storage().records(APPLICATIONS).find(application_id)
 
 
 def _note_use(user_id: int, entry: Session) -> None:
@@ -116,13 +145,24 @@ def redirect_to_sign_in(leads_to: str | None = None) -> Response:
     """Return a redirect to the sign-in page, which leads to `leads_to` after the sign-in.
 
     By default that is the page of this request, or the account page for a form. A form that is kept
-    leads to the page that shows it. Raises BadRequest if the address is too long.
+    leads to the page that shows it. Whoever has to agree to the terms is led there instead. Raises
+    BadRequest if the address is too long.
     """
-    leads_to = unsent.ADDRESS if unsent.keep_form() else leads_to
+    is_kept = unsent.keep_form()
+    leads_to = unsent.ADDRESS if is_kept else leads_to
     leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
     if len(leads_to) > NEXT_LENGTH:
         abort(400, say("This request is too long. Tell the app's developer."))
+    if "must_agree" in g:
+        if is_kept:
+            del session["notice"]  # which says that there was no session
+        return redirect(first_to_terms(leads_to), 303)
     return redirect(f"{url_for('sign_in.show_sign_in')}?{query_to(leads_to)}", 303)
+
+
+def first_to_terms(leads_to: str) -> str:
+    """Return where a sign-in leads: to the terms first if the player has to agree to them."""
+    return f"/terms?{query_to(leads_to)}" if MUST_AGREE in session else leads_to
 
 
 def require_player() -> User:

@@ -8,12 +8,15 @@ from flask import current_app, request, session
 from identity.access import unsent
 from identity.access.letters import note_browser
 from identity.access.passwords import hash_password, needs_rehash
-from identity.access.sessions import BROWSER
+from identity.access.sessions import BROWSER, MUST_AGREE
 from identity.acts import sessions as session_acts
 from identity.acts.actors import Actor, Authority, NotAllowed
-from identity.http.context import base_url, get_storage
+from identity.acts.network_bans import require_unbanned
+from identity.http.context import base_url, get_storage, site_look
 from identity.http.limits import client_address, password_place
+from identity.site.door import must_agree
 from identity.site.networks import note_sign_in
+from model.door_records import Application
 from model.errors import StorageError
 from model.records import Session, User, now_ms
 
@@ -41,8 +44,9 @@ def start_session(
     hash that `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions
     end, otherwise the one with the id `replaced`. `amr` says how the player proved it (RFC 8176).
     Return False, and save nothing, if the password was changed or the player was suspended since
-    `user` was read. Raises Busy, StorageFailed.
+    `user` was read. Raises Busy, StorageFailed, and NotAllowed as `require_admitted`.
     """
+    require_admitted(user)
     kept_hash = new_hash or user.password_hash
     if password is not None and needs_rehash(kept_hash, password):
         with password_place(user.id):
@@ -60,9 +64,26 @@ def start_session(
     session.update(kept, user=user.id, id=entry.id)
     if amr:
         session["amr"] = [*amr]
+    if must_agree(user, site_look()):
+        session[MUST_AGREE] = True
     session.permanent = True
     note_browser(user, tell=new_hash is None)  # otherwise there is a letter about the password
     return True
+
+
+def require_admitted(user: User) -> None:
+    """Raise NotAllowed if a ban of this network hits a player who is not signed in here already."""
+    here = session.get("id") if session.get("user") == user.id else None
+    if all(each.id != here for each in user.sessions):
+        require_unbanned(get_storage(), user, client_address(request.remote_addr))
+
+
+def start_application_session(application: Application) -> None:
+    """Let this browser see an application: it signs nobody in."""
+    kept = {BROWSER: session[BROWSER]} if BROWSER in session else {}
+    session.clear()
+    session.update(kept, application=application.id)
+    session.permanent = True
 
 
 def end_session(told: str = "") -> None:

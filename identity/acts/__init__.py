@@ -10,9 +10,9 @@ limited, so that nobody fills the disk with lines. Nothing here knows Flask.
 Begin with `actors` (who acts, and their `Authority`) and `rights`. The acts are functions, by what
 they change: `accounts` (players), `sessions` and `families` (where they are signed in: browsers,
 and apps that stay so), `passkeys`, `recovery_codes`, `emails`, `apps`, `reports`, `notes`,
-`invitations`, `look` (of the site), `announcement` (to all players), `chat` (its webhook) and
-`checklist` (first steps). They use `logouts` (what apps are told of a sign-out), `blobs` (pictures
-that a record names) and `account_words` (what people read of an act). For pages, `naming` has the
-words for who did something, `audit_words` a sentence for each act in the log, and `presence` who
-plays now.
+`invitations`, `applications`, `network_bans`, `door`, `upkeep`, `look` (of the site),
+`announcement` (to all players), `chat` (its webhook) and `checklist` (first steps). They use
+`logouts` (what apps are told of a sign-out), `blobs` (pictures that a record names) and
+`account_words` (what people read of an act). For pages, `naming` has the words for who did
+something, `audit_words` a sentence for each act in the log, and `presence` who plays now.
 """

@@ -14,6 +14,7 @@ from identity.acts.actors import Authority, NotAllowed
 from identity.acts.families import end_all, end_where_refused
 from identity.acts.logouts import tell_all_ended
 from identity.acts.naming import name_actor
+from identity.acts.network_bans import networks_to_keep
 from identity.acts.passkeys import require_way_in
 from identity.acts.rights import (
     Right,
@@ -42,6 +43,9 @@ RESETS = {  # what may be reset, and what the player is told
         "A moderator changed your name to %(name)s. Choose a new one on your account page."
     ),
 }
+NOW_UNDERAGE = say(
+    "A moderator marked you as a younger player, so apps no longer learn who you are."
+)
 NAMES_KEPT = 10  # former names of one player, which nobody else can have
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
@@ -75,7 +79,7 @@ def suspend(
         if keep_end and not user.suspended:
             raise InvalidField("length", say("The suspension has just ended. Choose how long."))
         until = user.suspension.until if keep_end else until
-        new = Suspension(by.actor.id, now, reason, until)
+        new = Suspension(by.actor.id, now, reason, until, networks_to_keep(user))
         if user.suspended and replace(user.suspension, since=now) == new:
             return
         length = {} if days is None else {"days": days}
@@ -115,6 +119,23 @@ def reset(by: Authority, user_id: int, what: str) -> None:
         by.store.users.reset_name(user_id, before)
     else:
         _save_generated_picture(by, user_id, may_moderate, before)
+
+
+def set_underage(by: Authority, user_id: int, underage: bool) -> None:
+    """Mark a player as younger than the site asks for, or take the mark away.
+
+    No app learns of such a player: what apps have of the player ends. They keep the consent.
+    """
+    act = "user underage" if underage else "user not-underage"
+    with by.store.users.edit(user_id) as user:
+        by.audited(may_moderate, act, "underage", underage)(user)
+        if underage and not user.underage:
+            user.notify(NOW_UNDERAGE)
+        user.underage = underage
+        if underage:
+            end_where_refused(by, user)
+            for grant in user.grants.values():
+                grant.end_tokens()
 
 
 def set_mod_level(by: Authority, user_id: int, mod_level: int) -> bool:

@@ -83,7 +83,7 @@ class Authority:
     def log(self, act: str, **ids: int | str) -> None:
         """Write an audit line that counts against no limit: what leads to it has one."""
         origin = {"address": self.actor.address} if self.actor.address else {}
-        self.store.audit.write(act, self.actor.id, **ids, **origin)
+        self.store.audit.write(act, self.actor.id, **origin | ids)
 
     def audited(
         self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int

@@ -5,8 +5,13 @@ from model.words import Words, say, say_number
 # By act. %(by)s is who acted; %(user)s, %(client)s and %(invite)s are whom or what the line names.
 SENTENCES = {
     "user sign-up": say("%(by)s created an account."),
+    "user unconfirmed": say("The account of %(user)s ended: the email was never confirmed."),
+    "application approve": say("%(by)s approved the request to join of %(user)s."),
+    "application decline": say("%(by)s declined a request to join."),
     "user suspend": say("%(by)s suspended %(user)s."),
     "user unsuspend": say("%(by)s lifted the suspension of %(user)s."),
+    "user underage": say("%(by)s marked %(user)s as a younger player."),
+    "user not-underage": say("%(by)s no longer marks %(user)s as a younger player."),
     "user reset name": say("%(by)s reset the name of %(user)s."),
     "user reset picture": say("%(by)s reset the picture of %(user)s."),
     "user reset bio": say("%(by)s reset the text of %(user)s."),
@@ -30,6 +35,8 @@ SENTENCES = {
     "user recovery-code": say("%(by)s used a recovery code."),
     "flair grant": say("%(by)s gave %(user)s the flair “%(flair)s”."),
     "flair revoke": say("%(by)s took the flair “%(flair)s” from %(user)s."),
+    "network ban": say("%(by)s banned a network."),
+    "network unban": say("%(by)s lifted the ban of a network."),
     "note add": say("%(by)s wrote a note about %(user)s."),
     "note warn": say("%(by)s warned %(user)s."),
     "note delete": say("%(by)s deleted a note about %(user)s."),
@@ -45,10 +52,13 @@ SENTENCES = {
     "client owner": say("%(by)s handed the app %(client)s over to %(user)s."),
     "client new-secret": say("%(by)s created a new secret for the app %(client)s."),
     "client delete": say("%(by)s deleted the app %(client)s."),
+    "door": say("%(by)s changed who may come in."),
     "look": say("%(by)s changed the appearance of the site."),
     "chat": say("%(by)s changed what the chat is told."),
     "announcement": say("%(by)s announced something to all players."),
     "announcement end": say("%(by)s ended the announcement."),
+    "terms": say("%(by)s changed the terms."),
+    "privacy": say("%(by)s changed the page about privacy."),
     "checklist hide": say("%(by)s hid the first steps of the site."),
     "backup": say("%(by)s began a backup."),
     "restore": say("%(by)s restored a backup."),
@@ -69,9 +79,11 @@ TO_ADMINISTRATORS = say("%(by)s handed the app %(client)s over to the administra
 UNKNOWN = say("%(by)s: %(act)s.")  # of another version
 GROUPS = {  # what a page offers to choose, by the words with which acts begin
     say("Everything"): (),
-    say("Sign-ups"): ("user sign-up",),
+    say("Sign-ups"): ("user sign-up", "user unconfirmed", "application"),
     say("Invitations"): ("invite",),
-    say("Suspensions"): ("user suspend", "user unsuspend"),
+    say("Suspensions"): (
+        *("user suspend", "user unsuspend", "user underage", "user not-underage", "network"),
+    ),
     say("Names, pictures and texts"): ("user reset", "user set"),
     say("Levels and flairs"): ("user mod-level", "flair"),
     say("Reports and notes"): ("report", "note"),
@@ -83,6 +95,7 @@ GROUPS = {  # what a page offers to choose, by the words with which acts begin
     ),
     say("Apps"): ("client",),
     say("Appearance and chat"): ("look", "chat", "announcement", "checklist"),
+    say("Door"): ("door", "terms", "privacy"),
     say("Backups and keys"): ("backup", "restore", "export", "import", "key"),
 }
 

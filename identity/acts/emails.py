@@ -32,6 +32,7 @@ def confirm(by: Authority, user_id: int, email: str) -> None:
         if user.email != email:
             raise InvalidField("form", say("Your email has changed since."))
         _begin(by, user, "user confirm-email")
+        user.came_alone = False  # also with a later address, it does not end by itself
 
     by.store.users.change_email(user_id, email, before, verified=True)
 

@@ -7,6 +7,7 @@ look was changed since the time `seen`.
 import base64
 import contextlib
 import re
+from collections.abc import Iterator
 
 from identity.acts.actors import Authority
 from identity.acts.blobs import adding, discard
@@ -76,8 +77,9 @@ def remove_logo(by: Authority, seen: int) -> None:
     save_fields(by, seen, "look", logo=None)
 
 
-def save_fields(by: Authority, seen: int, act: str, **fields: str | int | None) -> None:
-    """Change fields of the look, which is added if there is none, and delete a replaced logo.
+@contextlib.contextmanager
+def editing(by: Authority, seen: int, act: str) -> Iterator[Look]:
+    """`with editing(by, seen, act) as look:` change the look, which is added if there is none.
 
     The `act` is for the audit log.
     """
@@ -86,8 +88,14 @@ def save_fields(by: Authority, seen: int, act: str, **fields: str | int | None) 
         by.require(may_administer)
     with looks.edit(LOOK_ID) as look:
         by.begin_change(look, seen, act)
-        old = look.logo
         look.changed = max(now_ms(), look.changed + 1)
+        yield look
+
+
+def save_fields(by: Authority, seen: int, act: str, **fields: str | int | None) -> None:
+    """Change fields of the look, and delete a replaced logo."""
+    with editing(by, seen, act) as look:
+        old = look.logo
         for name, value in fields.items():
             setattr(look, name, value)
     if "logo" in fields:

@@ -9,7 +9,7 @@ The acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempt
 import secrets
 from typing import NamedTuple
 
-from identity.acts import accounts
+from identity.acts import accounts, applications
 from identity.acts.actors import Authority
 from identity.acts.rights import may_answer
 from identity.messages.outbox import announce
@@ -148,12 +148,12 @@ def shown_to(store: Storage, player: User, reports: list[Report]) -> list[ShownR
 
 
 def count_waiting(store: Storage, player: User) -> int:
-    """Return how many reports the player may answer, and how many games wait to be listed.
+    """Return how many reports the player may answer, and how many games and applications wait.
 
-    Of each, WAITING_COUNTED at most are looked at.
+    Of reports and games, WAITING_COUNTED at most are looked at.
     """
     if player.mod_level < MODERATOR:
         return 0
     reports = store.records(REPORTS).page("state", "open", at_most=WAITING_COUNTED)
     games = store.clients.count("queue", "waiting", WAITING_COUNTED)
-    return len(shown_to(store, player, reports)) + games
+    return len(shown_to(store, player, reports)) + games + applications.count_waiting(store)

@@ -85,6 +85,11 @@ def may_list(player: User, _: object = None) -> bool:
     return player.mod_level >= MODERATOR
 
 
+def may_admit(player: User, _: object = None) -> bool:
+    """Return True if the player may let people in, and keep networks out: a moderator."""
+    return player.mod_level >= MODERATOR
+
+
 def may_register(player: User, open_to_members: bool) -> bool:
     """Return True if the player may register apps; a setting opens that to all members."""
     return open_to_members or may_administer(player)

@@ -54,6 +54,7 @@ class ApiRequest:
     mail: bool  # is set up, so that only confirmed addresses are given to apps
     openid: bool  # OpenID Connect is on
     days_kept: tuple[int, int]  # a refresh token that is not used, and those of one sign-in
+    ticket_days: int  # that an account is old before a server accepts its tickets
     any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
@@ -164,7 +165,8 @@ class FastPath:
         store, mail = self.app.extensions["storage"], bool(config["SMTP_URL"])
         openid = config["OPENID"] == "on"
         days_kept = config["REFRESH_DAYS"], config["SIGN_IN_DAYS"]
-        return ApiRequest(environ, store, config["BASE_URL"], mail, openid, days_kept)
+        ticket_days = config["TICKET_DAYS"]
+        return ApiRequest(environ, store, config["BASE_URL"], mail, openid, days_kept, ticket_days)
 
     def _call_from_flask(self, view: View) -> JsonResponse:
         g.api_request = self._request_of(request.environ)

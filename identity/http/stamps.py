@@ -18,8 +18,12 @@ OUT_OF_DATE = say("That page was out of date. Read this one, then press again.")
 
 
 def issue_stamp() -> str:
-    """Return the stamp of a page that is shown now to the signed-in player."""
-    return serializer("stamp").dumps({"session": session.get("id"), "shown": now_ms()})
+    """Return the stamp of a page that is shown now to the player, or to who has an application."""
+    return serializer("stamp").dumps({"session": _session_id(), "shown": now_ms()})
+
+
+def _session_id() -> str | None:
+    return session.get("id") or session.get("application")
 
 
 def check_stamp(stamp: str) -> str | None:
@@ -28,7 +32,7 @@ def check_stamp(stamp: str) -> str | None:
         values = serializer("stamp").loads(stamp)
     except BadSignature:
         return OUT_OF_DATE
-    return check_age(values["shown"]) if values["session"] == session["id"] else OUT_OF_DATE
+    return check_age(values["shown"]) if values["session"] == _session_id() else OUT_OF_DATE
 
 
 def check_age(shown: int) -> str | None:

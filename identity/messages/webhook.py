@@ -30,6 +30,7 @@ from storage import Storage
 
 EVENTS = {  # as the form words them
     "player": say("New players"),
+    "application": say("Requests to join"),
     "report": say("Reports about players and their apps"),
     "game": say("Games that wait to be listed"),
     "listed": say("Games that are new on the home page"),

@@ -16,7 +16,7 @@ from identity.http.context import get_storage
 from identity.http.fast_path import ApiRequest
 from identity.http.responses import TokenRefused
 from identity.http.signing import serializer
-from identity.oauth.authorization import AuthorizationRequest
+from identity.oauth.authorization import AuthorizationError, AuthorizationRequest
 from identity.oauth.terms import SCOPES
 from model.errors import NoSuchUser
 from model.grant_records import AuthorizationCode, DeviceRequest
@@ -31,9 +31,23 @@ BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 
 def require_admitted(client: Client, player: User) -> None:
     """Raise Forbidden if the client is for other players."""
+    if player.underage:
+        problem = say(
+            "Apps can't learn who you are, because you are a younger player. Is that wrong? Ask a "
+            "moderator."
+        )
+        abort(403, problem)
     if not client.admits(player):
         groups = describe_groups(client.only_groups)
         abort(403, say("%(app)s is only for %(groups)s.", app=client.name, groups=groups))
+
+
+def require_player_of_games(player: User | None) -> None:
+    """Raise AuthorizationError unless a game may learn who this player is, None for a guest."""
+    if player is None:
+        raise AuthorizationError("no_account", "nobody is signed in")
+    if player.underage:  # at once: a player who cannot allow it is not asked
+        raise AuthorizationError("underage_user", "apps learn nothing of a younger player")
 
 
 def save_consent(

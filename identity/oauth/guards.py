@@ -37,7 +37,7 @@ FOR_POPUPS += ("/recover", "/recover/password", "/language")
 # Windows of a game's frame are sandboxed, and such a window shows no page with a policy (HTML).
 OPENED_BY_GAMES = re.compile("/play/[^/]+/signed-in|/(users|games)/[^/]+")
 MOST_STEPS = 4  # on the way; each is read again from the address of the one before
-ON_THE_WAY = re.compile("/(sign-in|sign-up|sign-out|welcome(/[a-z]+)?)")
+ON_THE_WAY = re.compile("/(sign-in|sign-up|sign-out|terms|welcome(/[a-z]+)?)")
 
 
 def drop_unsupported_range_headers() -> None:

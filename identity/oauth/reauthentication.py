@@ -8,12 +8,12 @@ is asked twice.
 
 from typing import NamedTuple
 
-from flask import request, session
+from flask import g, request, session
 from itsdangerous import BadSignature
 
 from identity.access.sessions import BROWSER, browser_id
 from identity.http.signing import serializer
-from identity.oauth.authorization import LOGIN, AuthorizationRequest
+from identity.oauth.authorization import LOGIN, AuthorizationError, AuthorizationRequest
 from identity.oauth.terms import pending_parameters
 from model.records import CLOCK_TOLERANCE, Session, User, now_ms
 
@@ -62,6 +62,14 @@ def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> boo
     is_later = since > asked.time - CLOCK_TOLERANCE * 1000
     is_same_player = asked.user_id in (None, player.id)
     return not (is_same_player and is_later and asked.session_id != session["id"])
+
+
+def require_no_page(player: User | None, auth_request: AuthorizationRequest) -> None:
+    """Raise AuthorizationError if the player has to sign in, or to agree to the terms, first."""
+    if "must_agree" in g:
+        raise AuthorizationError("interaction_required", "the player has to agree to the terms")
+    if must_sign_in(player, auth_request):
+        raise AuthorizationError("login_required", "the player has to sign in")
 
 
 def address_after_sign_in(player: User | None, auth_request: AuthorizationRequest) -> str:

@@ -136,7 +136,8 @@ def check_access(values: dict) -> Iterator[Advice]:
             "put nginx with a certificate in front (deploy/nginx.conf), and set "
             f"IDENTITY_BASE_URL=https://{host}",
         )
-    if values["SIGN_UP"] == "open" and not values["PROXIES"] and not is_loopback(host):
+    anyone = values["SIGN_UP"] in ("open", "approval")
+    if anyone and not values["PROXIES"] and not is_loopback(host):
         yield Advice(
             "anyone may sign up, and no proxy in front limits the rate of requests",
             "put nginx in front (deploy/nginx.conf) and set IDENTITY_PROXIES=1, or set "

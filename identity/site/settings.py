@@ -62,7 +62,18 @@ SETTINGS = {
         "smtp+cleartext:// is without TLS",
     ),
     "MAIL_FROM": Setting("", "address that letters come from, such as players@example.org"),
-    "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
+    "SIGN_UP": Setting(
+        "invite",
+        "who may create an account: open, approval (a moderator lets each in), invite or closed",
+    ),
+    "SIGN_UPS_AN_HOUR": Setting(
+        "15", "open sign-ups in half an hour to an hour after which later ones wait for approval"
+    ),
+    "UNCONFIRMED_DAYS": Setting(
+        "7", "days after which an open sign-up ends that never confirmed its email nor played"
+    ),
+    "TICKET_DAYS": Setting("0", "days that an account is old before a game server accepts it"),
+    "NETWORK_DAYS": Setting("90", "days for which the log and sessions keep addresses of players"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "OPENID": Setting("off", "whether programs can sign players in by OpenID Connect: on or off"),
     "REFRESH_DAYS": Setting("30", "days until an app that did not ask for a player is signed out"),
@@ -75,11 +86,18 @@ SETTINGS = {
     ),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
-CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
+CHOICES = {"SIGN_UP": ("open", "approval", "invite", "closed")}
+CHOICES |= {"CLIENT_REGISTRATION": ("admins", "members")}
 CHOICES |= dict.fromkeys(("OPENID", "INDEX_PROFILES", "WEBHOOK_PRIVATE"), ("on", "off"))
 CHOICES |= {"LANGUAGE": tuple(LANGUAGES)}
 CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
-DAYS = ("REFRESH_DAYS", "SIGN_IN_DAYS")
+NUMBERS = {  # the least and the most
+    "SIGN_UPS_AN_HOUR": (5, 100),
+    "TICKET_DAYS": (0, 365),
+    **dict.fromkeys(
+        ("REFRESH_DAYS", "SIGN_IN_DAYS", "UNCONFIRMED_DAYS", "NETWORK_DAYS"), (1, 9999)
+    ),
+}
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,200}=*")  # RFC 6750 2.1
 WELCOME_LENGTH = 500  # characters
 UNEXPANDED = re.compile(r"""^[~ ]|["'`$\\]| $""")
@@ -95,7 +113,7 @@ class SettingError(ValueError):
 def read_settings(overrides: dict | None = None) -> dict:
     """Return all SETTINGS, from the environment and then `overrides`, checked.
 
-    Values are text, and numbers for PROXIES and days. Raises SettingError.
+    Values are text, and numbers for PROXIES and NUMBERS. Raises SettingError.
     """
     # Not flask.Config.from_prefixed_env: every start of the command would import Flask.
     prefix = "IDENTITY_"
@@ -108,7 +126,7 @@ def read_settings(overrides: dict | None = None) -> dict:
     defaults = {name: setting.default for name, setting in SETTINGS.items()}
     config = defaults | found | (overrides or {})
     config["BASE_URL"] = _read_base_url(config["BASE_URL"])
-    config |= {name: _read_days(name, str(config[name])) for name in DAYS}
+    config |= {name: _read_number(name, str(config[name])) for name in NUMBERS}
     config["PROXIES"] = _read_proxies(str(config["PROXIES"]), config["BASE_URL"])
     for name in ("DATA_DIR", "PICTURE_DIR"):
         config[name] = _read_folder(name, config[name])
@@ -128,9 +146,11 @@ def read_settings(overrides: dict | None = None) -> dict:
     return config
 
 
-def _read_days(name: str, value: str) -> int:
-    if not re.fullmatch("[1-9][0-9]{0,3}", value):
-        raise SettingError(name, f"is {value!r}, expected a number of days from 1 to 9999")
+def _read_number(name: str, value: str) -> int:
+    least, most = NUMBERS[name]
+    if not re.fullmatch("0|[1-9][0-9]{0,3}", value) or not least <= int(value) <= most:
+        unit = "a number of days" if name.endswith("DAYS") else "a number"
+        raise SettingError(name, f"is {value!r}, expected {unit} from {least} to {most}")
     return int(value)
 
 

@@ -23,8 +23,8 @@ EXPORTED = {
     User: "id name email mod_level suspension bio flairs equipped_flair play_ms last_heartbeat"
     " pfp_timestamp created grants sessions notices unlisted hides_game last_game"
     " invited_by last_sign_in email_verified quiet_sign_ins muted dismissed language"
-    " pfp_generated",
-    Suspension: "since reason until",
+    " pfp_generated agreed underage",
+    Suspension: "since reason until networks",
     Grant: "scope since played hidden",
     Session: "since browser used address",
     Notice: "text since kind",

@@ -22,7 +22,7 @@ from identity.oauth.reauthentication import session_amr
 from identity.site.formatting import format_hours_ago, show_browser
 from identity.site.pasted import unwrap
 from identity.site.settings import site_words
-from model.addresses import ascii_email, check_email, login_key, normal_email
+from model.addresses import ascii_email, login_key, normal_email
 from model.grant_records import Family
 from model.records import Session, User
 from model.rules import check_password, normal_password
@@ -163,7 +163,8 @@ def change_email(player: User) -> Response:
     email = normal_email(unwrap(request.form.get("email", "")))
     unchanged = say("This is your email already.")
     unchanged = unchanged if email else say("You have no email. Enter one.")
-    problem = check_email(email, current_app.config["EMAIL"] == "required")
+    needs_email = current_app.config["EMAIL"] == "required"
+    problem = forms.check_new_email(email) if email or needs_email else None
     is_same = email == (ascii_email(player.email) or player.email)
     forms.refuse_problems(email=unchanged if is_same else problem)
     require_confirmation(player, "current_password")

@@ -8,14 +8,17 @@ from pages.kit.rendering import render_page
 
 TABS = {
     "/admin": say("Overview"),
+    "/admin/applications": say("Requests to join"),
     "/admin/invitations": say("Invitations"),
     "/admin/players": say("Players"),
     "/admin/apps": say("Apps"),
+    "/admin/networks": say("Networks"),
+    "/admin/door": say("Door"),
     "/admin/log": say("Log"),
     "/admin/look": say("Appearance"),
     "/admin/chat": say("Chat"),
 }
-FOR_MODERATORS = ("/admin", "/admin/players")
+FOR_MODERATORS = ("/admin", "/admin/applications", "/admin/players", "/admin/networks")
 
 
 def render_desk(template: str, player: User, **values) -> str:

@@ -6,6 +6,7 @@ from flask import Blueprint, current_app, redirect
 from markupsafe import Markup
 from werkzeug.wrappers import Response
 
+from identity.acts import applications
 from identity.acts import checklist as checklist_acts
 from identity.acts.actors import HALF_AN_HOUR
 from identity.acts.reports import shown_to
@@ -57,6 +58,7 @@ def overview_page(player: User, problems: dict[str, str]) -> Response | str:
         rows=shown_to(get_storage(), player, page.shown),
         previous=page.previous,
         next=page.next,
+        applications=applications.count_waiting(get_storage()) if is_first else 0,
         games=games[:OTHERS_SHOWN],
         more_games=len(games) > OTHERS_SHOWN,
         suspensions=ending_suspensions() if is_first else [],

@@ -10,6 +10,7 @@ from identity.access.links import give_sign_in_link
 from identity.access.sessions import require_player
 from identity.acts import accounts, notes
 from identity.acts.actors import Authority
+from identity.acts.network_bans import accounts_beside
 from identity.http.context import base_url
 from model.records import User
 from model.words import say
@@ -66,6 +67,25 @@ def read_suspension(user: User) -> dict[str, str | int | bool | None]:
 def unsuspend_player(by: Authority, user: User) -> Response:
     accounts.unsuspend(by, user.id)
     return redirect_with_notice(say("Player unsuspended."), f"/users/{user.id}")
+
+
+@moderation.post("/users/<user_id>/underage")
+@moderation_form
+def mark_underage(by: Authority, user: User) -> Response:
+    """Mark the player as a younger one, or with `underage=no` take the mark away."""
+    underage = request.form.get("underage") != "no"
+    if not underage:  # apps learn of the player again
+        ask_proof(require_player())
+    accounts.set_underage(by, user.id, underage)
+    notice = say("Player marked as younger.") if underage else say("Mark removed.")
+    return redirect_with_notice(notice, f"/users/{user.id}")
+
+
+@moderation.post("/users/<user_id>/networks")
+@form_view(read_moderated_user, lambda _, user, problems: profile_page(user, problems))
+def show_accounts_beside(by: Authority, user: User) -> str:
+    """Show the accounts that used the networks of the player lately, and these networks."""
+    return profile_page(user, {}, neighbours=accounts_beside(by, user.id))
 
 
 @moderation.post("/users/<user_id>/reset")

@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
 from identity.access.sessions import require_player, signed_in_player
+from identity.acts.network_bans import LOOKED_AT
 from identity.acts.presence import game_shown, games_made, games_played, is_playing
 from identity.acts.rights import may_see_hidden
 from identity.http.context import get_storage, site_name
@@ -177,8 +178,13 @@ def read_shown_user(user_id: str) -> User:
     return get_storage().users.read(int(user_id))
 
 
-def profile_page(user: User, problems: dict[str, str], link: str | None = None) -> str:
-    """Return a player's public page; `problems` are by field, `link` is a new sign-in link."""
+def profile_page(
+    user: User, problems: dict[str, str], link: str | None = None, neighbours: tuple = ()
+) -> str:
+    """Return a player's public page; `problems` are by field, `link` is a new sign-in link.
+
+    `neighbours` has the accounts of the same networks, and these, if they were asked for.
+    """
     player = signed_in_player()
     description = summarize(user.bio) or say("A player of %(site)s.", site=site_name())
     picture = picture_address(user, "large")
@@ -210,6 +216,8 @@ def profile_page(user: User, problems: dict[str, str], link: str | None = None) 
         made=games_made(get_storage(), user, GAMES_MADE),
         moderation=moderation_card(player, user, problems),
         link=link,
+        neighbours=neighbours,
+        looked_at=LOOKED_AT,
         notice=pop_notice(),
     )
 

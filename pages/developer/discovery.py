@@ -20,6 +20,7 @@ SECRET_METHODS = ["client_secret_basic", "client_secret_post"]
 # What search engines find nothing at: pages of the signed-in, forms, and answers for programs.
 NOT_CRAWLED = (
     "/account",
+    "/application",
     "/unsent",
     "/admin",
     "/api/",

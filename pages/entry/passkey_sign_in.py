@@ -10,7 +10,7 @@ from identity.access.passkeys import (
     request_options,
     verify_assertion,
 )
-from identity.access.sessions import next_address, signed_in_player
+from identity.access.sessions import first_to_terms, next_address, signed_in_player
 from identity.access.signing_in import PASSKEY_AMR
 from identity.acts import passkeys as passkey_acts
 from identity.acts.passkeys import passkeys_of
@@ -65,4 +65,5 @@ def sign_in_with_passkey(leads_to: str) -> tuple[dict, dict]:
     else:
         note_use = functools.partial(passkey_acts.note_use, by, passkey.id, *use)
         complete_sign_in(user, leads_to, None, note_use, PASSKEY_AMR)
+        leads_to = first_to_terms(leads_to)
     return {"next": leads_to}, NO_STORE

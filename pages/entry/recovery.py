@@ -16,16 +16,24 @@ from identity.access.links import (
     is_right_code,
 )
 from identity.access.passwords import clear_wrong_passwords
-from identity.access.sessions import next_address, query_to, require_player, signed_in_player
-from identity.access.signing_in import LINK_AMR
-from identity.acts import emails
+from identity.access.sessions import (
+    find_application,
+    first_to_terms,
+    next_address,
+    query_to,
+    require_player,
+    signed_in_player,
+)
+from identity.access.signing_in import LINK_AMR, require_admitted
+from identity.acts import applications, emails
 from identity.http.context import get_storage, mail_is_on
 from identity.site.formatting import MINUTE
 from identity.site.pasted import unwrap
 from model.addresses import check_email, normal_email
+from model.door_records import Application
 from model.errors import TooManyAttempts
 from model.records import FormerEmail, User
-from model.words import say, say_number
+from model.words import Words, say, say_number
 from pages.account.security import read_new_password, set_new_password
 from pages.entry.welcome import welcome_address
 from pages.kit import forms
@@ -155,6 +163,7 @@ def take_new_password(link: str) -> Response | str:
     user = found.user if found and not needs_code(found) else read_user_by_code(found)
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    require_admitted(user)  # before anything ends
     password = read_new_password(user)
     authority_of(user).log("user new-password", user=user.id)
     if way_back:  # first: a session that a passkey starts after the others ended would stay
@@ -166,7 +175,7 @@ def take_new_password(link: str) -> Response | str:
     notify(get_storage().users.read(user.id), "password")  # whose address may be another one now
     leads_to = next_address()
     done = "/account" if leads_to == "/" else welcome_address(leads_to)  # no form leads to an app
-    return forms.redirect_with_notice(say("Password set. You are signed in."), done)
+    return forms.redirect_with_notice(say("Password set. You are signed in."), first_to_terms(done))
 
 
 def read_user_by_code(found: Link | None) -> User:
@@ -211,12 +220,14 @@ def confirmation_page(link: str, problems: dict[str, str]) -> str:
     """Return the page where an address is confirmed, by a link, "" for none, or by a code."""
     found = find_link(get_storage(), CONFIRMATION, link) if link else None
     player = signed_in_player()
+    own = player or find_application()
     return render_page(
         "entry/confirm.html",
         player,
         link=link,
         email=found.user.email if found else None,
-        needs_code=bool(found) and (player is None or player.id != found.user.id),
+        needs_code=bool(found) and (own is None or own.id != found.user.id),
+        takes_code=own is not None and not link,
         problems=problems,
     )
 
@@ -224,21 +235,26 @@ def confirmation_page(link: str, problems: dict[str, str]) -> str:
 @recovery.post("/confirm")
 @forms.form_view(find_target, confirmation_page)
 def confirm_email(link: str) -> Response:
-    """Confirm the address of the player whom a `link` names; elsewhere with the `code` as well.
+    """Confirm the address of whom a `link` names; elsewhere with the `code` as well.
 
-    A signed-in player may type the code alone.
+    A signed-in player, or who applies, may type the code alone.
     """
     require_mail()
     player, asked = signed_in_player(), find_asked(CONFIRMATION)
+    own = player or find_application()
     if link:
         found = find_link(get_storage(), CONFIRMATION, link)
     else:
-        found = Link(player, asked.browser) if player and asked else None
+        found = Link(own, asked.browser) if own and asked else None
     if found is None:
         problem = UNKNOWN_LINK if link else NO_LINK
         raise forms.FormRefused({"link": problem}, 403 if link else 400)
-    if not (link and player and player.id == found.user.id):
+    if not (link and own and own.id == found.user.id):
         require_code(CONFIRMATION, *found, email=None if link else found.user.email)
+    if isinstance(found.user, Application):
+        with applications.editing(get_storage(), found.user.id) as kept:
+            kept.email_verified = kept.email == found.user.email
+        return forms.redirect_with_notice(say("Email confirmed."), "/application")
     if found.user.suspended:
         suspension = forms.describe_own_suspension(found.user.suspension)
         raise forms.FormRefused({"form": suspension}, 403)
@@ -251,18 +267,18 @@ def confirm_email(link: str) -> Response:
 def send_confirmation() -> Response:
     """Send the letter that asks the player to confirm the address once more."""
     require_mail()
-    player = require_player()
-    if player.email_verified or not player.email:
-        done = say("There is nothing to confirm.")
-    elif check_email(player.email):
-        done = say("We can't send emails to this address. Enter another one.")
-    elif ask_confirmation(player):
-        done = say("An email is on its way. Open its link, or type its code.")
-    else:
-        done = say(
-            "We sent several emails there lately. Look in your mailbox, in the spam folder too."
-        )
-    return forms.redirect_with_notice(done, "/account/security")
+    return forms.redirect_with_notice(ask_again(require_player()), "/account/security")
+
+
+def ask_again(user: User | Application) -> Words:
+    """Ask for the letter that confirms an address once more, and return what was done."""
+    if user.email_verified or not user.email:
+        return say("There is nothing to confirm.")
+    if check_email(user.email):
+        return say("We can't send emails to this address. Enter another one.")
+    if ask_confirmation(user):
+        return say("An email is on its way. Open its link, or type its code.")
+    return say("We sent several emails there lately. Look in your mailbox, in the spam folder too.")
 
 
 @recovery.post("/account/email/letters")

@@ -3,17 +3,28 @@
 import functools
 from collections.abc import Callable, Sequence
 
-from flask import Blueprint, redirect, request, session
+from flask import Blueprint, current_app, g, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.access.passwords import verify_password_with_limits
-from identity.access.sessions import BROWSER, next_address, signed_in_player
-from identity.access.signing_in import CODE_AMR, PASSWORD_AMR, end_session, start_session
+from identity.access.sessions import BROWSER, first_to_terms, next_address, signed_in_player
+from identity.access.signing_in import (
+    CODE_AMR,
+    PASSWORD_AMR,
+    end_session,
+    require_admitted,
+    start_application_session,
+    start_session,
+)
+from identity.acts.applications import find_by_login, say_declined
 from identity.acts.recovery_codes import is_recovery_code
+from identity.acts.upkeep import is_unused
 from identity.http.context import get_storage, mail_is_on
 from identity.oauth.reauthentication import find_login_hint, find_reauthentication
 from identity.site.formatting import format_date
 from identity.site.pasted import unwrap
+from model.door_records import Application
+from model.kind import DAY_MS
 from model.records import User
 from model.words import dump_words, say
 from pages.community.games import find_game_beside
@@ -24,6 +35,10 @@ from pages.kit.rendering import render_guest_page
 UNCONFIRMED = say(
     "Confirm your email, on the page Security of your account: with it you get a new password if "
     "you lose yours."
+)
+ENDS = say(
+    "Confirm your email, on the page Security of your account: unless you do or play, the account "
+    "ends after %(date)s."
 )
 WRONG = say("Wrong name or password.")
 
@@ -36,6 +51,8 @@ def show_sign_in() -> Response | tuple:
     leads_to = next_address()
     if signed_in_player() and is_enough(leads_to):
         return redirect(leads_to, 303)
+    if "must_agree" in g:
+        return redirect(first_to_terms(leads_to), 303)
     return sign_in_page(leads_to, {})
 
 
@@ -78,10 +95,12 @@ def check_sign_in(leads_to: str) -> Response:
     former = None if user else users.former_names.find_kept(name)
     if former and (user := users.find(former.user_id)):
         names.append(user.name)  # an old name allows no more attempts than the new one
+    applied = None if user else find_by_login(get_storage(), name)
     is_code = user is not None and is_recovery_code(get_storage(), user.id, password)
-    right = verify_password_with_limits(
-        user.password_hash if user else "", password, *names, is_code=is_code
-    )
+    kept_hash = getattr(user or applied, "password_hash", "")
+    right = verify_password_with_limits(kept_hash, password, *names, is_code=is_code)
+    if applied and right is not None:
+        return show_own_application(applied)
     if user is None or right is None:
         raise forms.FormRefused({"form": WRONG}, 403)
     if is_code:  # of which no hash is stored as a password's
@@ -97,7 +116,15 @@ def check_sign_in(leads_to: str) -> Response:
             date=format_date(former.expires),
         )
         session["renamed"] = dump_words(renamed)
-    return redirect(leads_to, 303)
+    return redirect(first_to_terms(leads_to), 303)
+
+
+def show_own_application(application: Application) -> Response:
+    """Lead to the page of an application that waits. Raises FormRefused for a declined one."""
+    if application.declined:
+        raise forms.FormRefused({"form": say_declined(application.reason)}, 403)
+    start_application_session(application)
+    return redirect("/application", 303)
 
 
 def complete_sign_in(
@@ -112,7 +139,8 @@ def complete_sign_in(
     `password` is the right one in the form that is hashed, None if none was typed; `amr` says what
     the proof was (RFC 8176). `use_up` is called after the other checks, and returns False if the
     proof was good once and is used: that is refused. Raises FormRefused also for another player
-    than an app asks for, a suspended one, and an account that has just changed.
+    than an app asks for, a suspended one, and an account that has just changed; NotAllowed for one
+    that a ban of a network hits.
     """
     only = find_only_player(leads_to)
     if only and only.id != user.id:
@@ -120,6 +148,7 @@ def complete_sign_in(
         raise forms.FormRefused({"form": problem}, 403)
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    require_admitted(user)
     if not use_up():
         raise forms.FormRefused({"form": WRONG}, 403)
     if only and session.get("user") != user.id:
@@ -131,7 +160,11 @@ def complete_sign_in(
     if not start_session(user, password, replaced=replaced, amr=amr):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     if mail_is_on() and user.email and not user.email_verified:
-        session["unconfirmed"] = dump_words(UNCONFIRMED)
+        end = user.created + current_app.config["UNCONFIRMED_DAYS"] * DAY_MS
+        is_ending = is_unused(get_storage(), user)
+        session["unconfirmed"] = dump_words(
+            ENDS.fill(date=format_date(end)) if is_ending else UNCONFIRMED
+        )
 
 
 @sign_in.post("/sign-out")

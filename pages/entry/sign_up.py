@@ -1,38 +1,37 @@
 """Sign-up: who may create an account, and the sign-up form."""
 
+import contextlib
 from urllib.parse import urlencode
 
 from flask import Blueprint, current_app, redirect, request, session
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
+from identity.access import admission
 from identity.access.letters import ask_confirmation
 from identity.access.links import is_first_account_invite
 from identity.access.passwords import hash_password
-from identity.access.sessions import next_address, query_to, signed_in_player
-from identity.access.signing_in import start_session
+from identity.access.sessions import find_application, next_address, query_to, signed_in_player
+from identity.access.signing_in import start_application_session, start_session
+from identity.acts import applications
 from identity.acts.invitations import audit_sign_up
 from identity.acts.naming import name_actor
-from identity.http.context import base_url, get_storage, site_look, site_name
+from identity.http.context import base_url, get_storage, mail_is_on, site_look, site_name
 from identity.http.languages import page_language
-from identity.http.limits import (
-    Busy,
-    client_address,
-    limits_of_address,
-    password_place,
-    refund_attempts,
-)
+from identity.http.limits import Busy, client_address, password_place, refund_attempts
 from identity.messages.outbox import announce
 from identity.site.formatting import DAY
 from identity.site.pasted import find_secret, unwrap
 from identity.site.settings import site_words
-from model.addresses import check_email, normal_email
+from model.addresses import normal_email
+from model.door_records import Application
 from model.errors import EmailTaken, InvalidField, StorageFailed
 from model.names import normal_name
 from model.records import ADMINISTRATOR, PLAYER, User
 from model.rules import check_password, normal_password
 from model.words import say
 from pages.community.games import find_game_beside
+from pages.entry.gate import Passed, check_gate, gate_fields, pass_gate, read_text, too_young_page
 from pages.entry.welcome import popular_games, welcome_address
 from pages.kit import forms
 from pages.kit.rendering import render_guest_page, render_page, welcome_of
@@ -41,7 +40,6 @@ FIRST_DONE = say("Account created. To invite others, open Admin, then Invitation
 UNKNOWN_INVITE = say(
     "We don't recognise this invitation. It may be used or too old. Ask for a new one."
 )
-SIGN_UPS_A_DAY = 10  # from an address
 GAMES_SHOWN = 3  # to who has an invitation
 
 sign_up = Blueprint("sign_up", __name__)
@@ -52,6 +50,9 @@ def show_sign_up() -> Response | tuple:
     """Show the form for a new account; `invite` is an invitation, `next` where the form leads."""
     player, invite = signed_in_player(), read_invite(request.args)
     if player is None:
+        waiting = None if invite else find_application()
+        if waiting and not waiting.declined:
+            return redirect("/application", 303)
         return sign_up_page(request.args, get_storage().users.is_new(), {})
     leads_to = next_address()
     return show_invitation(player, invite, leads_to) if invite else redirect(leads_to, 303)
@@ -92,6 +93,7 @@ def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tu
         name=fields.get("name", ""),
         email=fields.get("email", ""),
         invite=invite,
+        **({} if refusal or first else gate_fields(fields, bool(find_invite(fields)), problems)),
         problems=problems,
     )
 
@@ -119,8 +121,14 @@ def create_account(form: MultiDict, first: bool) -> Response:
     """Create an account by `name`, `email`, `password` and an `invite` if needed; sign it in."""
     if refusal_of_sign_up(read_invite(form), first):
         raise forms.FormRefused({}, 403)  # the page says why
+    if not first and (page := too_young_page(form)):
+        return page
     forms.require_cookie()
-    user = add_account(form, first)
+    user = add_entry(form, first)
+    if isinstance(user, Application):
+        start_application_session(user)
+        ask_confirmation(user)
+        return redirect("/application", 303)
     joined = say("New player: %(name)s.", name=user.name)
     announce(get_storage(), "player", joined, f"/users/{user.id}")
     leads_to = next_address()
@@ -150,7 +158,7 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
             "This site is new. The person who runs it creates the first account, with the link "
             "that the server printed when it started."
         )
-    if current_app.config["SIGN_UP"] == "open":
+    if current_app.config["SIGN_UP"] in ("open", "approval"):
         return None
     if current_app.config["SIGN_UP"] == "closed":
         return say("Sign-up is closed. Ask the people who run this site.")
@@ -161,37 +169,72 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
     return None
 
 
-def add_account(form: MultiDict, first: bool) -> User:
-    """Add the account of a sign-up form. Raises the errors of `as_form_errors`."""
+def add_entry(form: MultiDict, first: bool) -> User | Application:
+    """Add the account of a sign-up form, or an application if it has to wait for a moderator.
+
+    Raises FormRefused and the errors of `as_form_errors`.
+    """
     name = normal_name(form.get("name", ""))
     email = normal_email(unwrap(form.get("email", "")))
-    password = form.get("password", "")
-    forms.refuse_problems(
-        name=forms.check_player_name(name),
-        email=check_email(email, current_app.config["EMAIL"] == "required"),
-        password=check_password(password, name, email, *site_words(site_name(), base_url())),
-    )
-    get_storage().users.require_name(name)
-    invite = None if first else read_invite(form)
-    if current_app.config["SIGN_UP"] == "open" and not get_storage().invites.find_unused(
-        invite or ""
-    ):
-        invite = None  # a used one stops nobody
-    address, counted = request.remote_addr, []
-    sign_ups = limits_of_address(address, "sign-up", SIGN_UPS_A_DAY, window=DAY)
-    questions = forms.limits_of_email_questions() if email else []
+    password, store = form.get("password", ""), get_storage()
+    invite = None if first else find_invite(form)
+    invited, address = first or invite is not None, client_address(request.remote_addr)
+    problems = {
+        "name": forms.check_player_name(name),
+        "email": forms.check_new_email(email),
+        "password": check_password(password, name, email, *site_words(site_name(), base_url())),
+    }
+    if not first:
+        problems |= check_gate(form, invited)
+    forms.refuse_problems(**problems)
+    store.users.require_name(name)
+    passed = Passed({}, False, False, True) if first else pass_gate(form, invited)
+    admission.require_left(invited)
+    counted, asked = [], []
     try:
-        with password_place(limits=[*sign_ups, *questions]) as counted:
+        with password_place(limits=forms.limits_of_email_questions() if email else []) as asked:
+            counted, gets_in = admission.admit(passed.must_wait, invited)
+            if not gets_in:
+                applications.require_room(store, passed.has_proof)
             if forms.has_account(email):
                 raise EmailTaken
             password_hash = hash_password(password)
-        mod_level = ADMINISTRATOR if first else PLAYER
-        before = audit_sign_up(get_storage(), client_address(address))
-        return get_storage().users.register(
-            *(name, email, password_hash, mod_level, invite, first, before),
-            language=page_language(),  # then letters are in it, too
-        )
-    except (StorageFailed, InvalidField):
+        if gets_in:
+            user = store.users.new(name, email, password_hash, ADMINISTRATOR if first else PLAYER)
+            user.language = page_language()  # then letters are in it, too
+            user.agreed, user.underage = passed.agreed, passed.underage
+            is_open = current_app.config["SIGN_UP"] == "open"
+            user.came_alone = is_open and not invited and mail_is_on()  # to confirm an address
+            before = audit_sign_up(store, address)
+            entry = store.users.register_user(user, invite, first, before)
+        else:
+            entry = applications.apply(
+                store,
+                passed.has_proof,
+                name=name,
+                email=email,
+                password_hash=password_hash,
+                text=read_text(form),
+                address=address,
+                language=page_language(),
+                agreed=passed.agreed,
+                underage=passed.underage,
+            )
+    except (StorageFailed, InvalidField) as error:
         # Only the sign-up: the response told something of the email address.
-        refund_attempts(get_storage(), counted[: len(sign_ups)])
+        refund_attempts(store, counted)
+        if isinstance(error, applications.QueueFull):
+            refund_attempts(store, asked)  # it told nothing
+            raise forms.FormRefused({error.field: error.problem}, 429, DAY) from error
         raise
+    if invited or not gets_in:  # else a school could not join: these have limits of their own
+        with contextlib.suppress(StorageFailed):
+            refund_attempts(store, asked)
+    return entry
+
+
+def find_invite(form: MultiDict) -> str | None:
+    """Return the invitation in a form, None if it has none that is good where nobody needs one."""
+    invite = read_invite(form)
+    is_needed = current_app.config["SIGN_UP"] not in ("open", "approval")
+    return invite if is_needed or get_storage().invites.find_unused(invite) else None

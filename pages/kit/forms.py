@@ -26,8 +26,10 @@ from identity.http.limits import (
 )
 from identity.http.responses import storage_http_error
 from identity.http.stamps import check_stamp
+from identity.site.domains import check_domain
 from identity.site.formatting import DAY, HOUR, MINUTE
 from identity.site.languages import speaking
+from model.addresses import check_email
 from model.errors import (
     DamagedRecord,
     EmailTaken,
@@ -205,7 +207,7 @@ def tell_language_changed(before: User, language: str) -> None:
         notify(before, "language", language=language)
 
 
-def require_unused_email(email: str, player_id: int) -> None:
+def require_unused_email(email: str, player_id: int | None) -> None:
     """Raise EmailTaken if the address has an account, and FormRefused after too many questions."""
     with as_form_errors("email"):
         count_attempts(get_storage(), limits_of_email_questions(player_id))
@@ -229,6 +231,12 @@ def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit
 def check_player_name(name: str) -> str | None:
     """Return what is wrong with a player's name, or None."""
     return EMAIL_AS_NAME if "@" in name else check_name(name, site_name())
+
+
+def check_new_email(email: str) -> str | None:
+    """Return why the site does not take an email address, "" for none; None if it does."""
+    is_needed = current_app.config["EMAIL"] == "required"
+    return check_email(email, is_needed) or check_domain(get_storage(), email)
 
 
 def has_account(name_or_email: str) -> bool:

@@ -18,10 +18,12 @@ from identity.http.responses import security_policy
 from identity.http.stamps import issue_stamp
 from identity.oauth.claims import given_email
 from identity.oauth.terms import JOIN, find_pending_authorization, redirect_targets
+from identity.site.door import is_asked
 from identity.site.formatting import (
     DAY,
     format_age,
     format_date,
+    format_duration,
     format_stamp,
     format_time,
     join_words,
@@ -52,6 +54,8 @@ def lists_profiles() -> bool:
 NOTICE_DAYS = 30  # then no new session shows it
 # Templates that show a game, or close at once.
 WITHOUT_NOTICES = ("grant/play.html", "community/signed_in.html", "grant/web_message.html")
+WITHOUT_NOTICES += ("entry/terms.html",)  # which asks itself
+STAMPED_FOR_GUESTS = "entry/application.html"
 
 IN_ENGLISH = Markup('<span lang="en">{}</span>')  # what the server or a library says
 TOUCH_ICON = "/static/touch-icon.png"  # the door
@@ -98,8 +102,10 @@ def load_templates(app: Flask) -> None:
     app.jinja_env.globals.update(sentence_functions())
     app.jinja_env.filters.update(
         date=format_date,
+        day=lambda time: format_stamp(time, "%Y-%m-%d"),  # as forms have it
         time=mark_time,
         age=format_age,
+        days=lambda number: format_duration(number * DAY),
         number=lambda number: spoken().number(number),
         # For the values of sentences: a name in it keeps its own direction.
         bdi=marking_up("<bdi>%s</bdi>"),
@@ -142,10 +148,11 @@ def render_page(
         "contact": link_to(contact_of(look)),
         "notices": unread_notices(player) if is_told else [],
         "warned": find_warning(get_storage(), player) if is_told else None,
+        "asks_terms": is_told and is_asked(player, look),
         "preview": preview,
         "site": base_url(),
         "may_register": player is not None and may_register(player),
-        "stamp": issue_stamp() if player else None,
+        "stamp": issue_stamp() if player or template == STAMPED_FOR_GUESTS else None,
         "waiting": waiting_reports(player) if player else None,
         "sees_players": player is not None or current_app.config["PLAYERS"] == "everyone",
     }

@@ -27,7 +27,7 @@ from werkzeug.exceptions import default_exceptions
 from werkzeug.test import TestResponse
 
 import identity_server
-from identity.access import links, passwords
+from identity.access import admission, links, passwords
 from identity.http import stamps
 from images import pictures
 from model.records import Client, User
@@ -187,6 +187,7 @@ PASSWORD = "correct horse battery staple"
 # The real method takes a third of a second; the tests that need it restore it.
 CHEAP_PASSWORD_METHOD = "pbkdf2:sha256:1"
 REAL_MINIMUM_AGE = stamps.MINIMUM_AGE
+FREE_SIGN_UPS = admission.FREE_SIGN_UPS
 WERKZEUGS_MESSAGES = {each.description for each in default_exceptions.values()}  # for pages
 FOREIGN_LINK = {  # a browser follows a link of another site, or sends a form of it
     "Sec-Fetch-Site": "cross-site",
@@ -239,7 +240,7 @@ class Browser(CheckedClient):
         cookie = self.get_cookie(self.application.config["SESSION_COOKIE_NAME"])
         headers = {"Cookie": f"{cookie.key}={cookie.value}"} if cookie else {}
         with self.application.test_request_context(headers=headers):
-            return stamps.issue_stamp() if "user" in session else None
+            return stamps.issue_stamp() if {"user", "application"} & session.keys() else None
 
     def sign_in(self, name: str = "Ada", password: str = PASSWORD, **fields: str) -> TestResponse:
         """Send the sign-in form."""
@@ -338,8 +339,9 @@ def shared_apps(tmp_path_factory) -> SharedApps:
 def new_process(monkeypatch, drawn_once) -> None:
     """Reset the module state of the server to that of a new process.
 
-    Passwords are hashed with a cheap method, and presses count at once.
+    Passwords are hashed with a cheap method, presses count at once, and no sign-up brings a proof.
     """
+    monkeypatch.setattr(admission, "FREE_SIGN_UPS", 10**6)
     monkeypatch.setattr(stamps, "MINIMUM_AGE", 0)
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # matches no password

@@ -40,6 +40,7 @@ NEW_SESSION = records.Session("a new session", 2, "Firefox")
 MODERATION = {
     "user suspend": (accounts.suspend, {}),
     "user unsuspend": (accounts.unsuspend, {}),
+    "user underage": (lambda by, who: accounts.set_underage(by, who, True), {}),
     "user reset bio": (lambda by, who: accounts.reset(by, who, "bio"), {}),
     "user reset name": (lambda by, who: accounts.reset(by, who, "name"), {}),
     "user reset picture": (lambda by, who: accounts.reset(by, who, "picture"), {}),

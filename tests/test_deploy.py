@@ -14,6 +14,7 @@ from identity.oauth.clients import TOKEN_BODY_LIMIT
 from identity.site.settings import SETTINGS
 from identity_server import PAGE_BODY_LIMIT
 from images.pictures import MAX_BYTES
+from pages.admin.door import LONGEST_FORM
 from pages.kit.uploads import FORM_AROUND_PICTURE
 from serving import granian_server, gunicorn_config
 
@@ -68,9 +69,11 @@ def test_nginx_body_limits_and_patterns_are_exact():
     assert limits == {
         "": PAGE_BODY_LIMIT,
         tokens: TOKEN_BODY_LIMIT,
-        "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo)\\z": 9 * 2**20,
+        "^/admin/door/(terms|privacy)\\z": 256 * 1024,
+        "^/(account/picture|welcome/picture|developer/[^/]+/cover|admin/look/logo"
+        "|admin/door/(allowed|refused))\\z": 9 * 2**20,
     }
-    assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
+    assert max(MAX_BYTES + FORM_AROUND_PICTURE, LONGEST_FORM) < 9 * 2**20
     texts = [path.read_text() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
     patterns = find_all(r"^ *(?:location ~|\"~).*(\\z|\$)\"?(?: \{| \S+;)", "\n".join(texts))
     assert set(patterns) == {"\\z"}

@@ -99,7 +99,7 @@ PROFILES = ("/users/1", "/users/1/picture", "/players", "/players?q=a", "/pfp/la
 def test_search_engines_read_public_pages_only(make_app):
     """Profiles if the setting says so. Some programs take the first rule that matches, as here."""
     public = {"/", "/games/1", "/play/1", "/developer/docs", "/developer/docs/games"}
-    public |= {"/static/style.css", "/covers/large/1.webp", "/robots.txt"}
+    public |= {"/static/style.css", "/covers/large/1.webp", "/robots.txt", "/terms", "/privacy"}
     hidden = {"/account", "/account/security", "/admin", "/api/users/info", "/developer"}
     hidden |= {"/recover", "/confirm", "/oauth/authorize?client_id=x", "/sign-in", "/sign-up"}
     for setting, profiles in (("off", set()), ("on", {*PROFILES})):

@@ -21,7 +21,7 @@ ADDRESS, GUIDE = DEVELOPERS.address, ADMINISTRATORS.address
 DOCS = Path(ROOT, "docs")
 # The pages of docs/ for contributors are on no shelf.
 CONTRIBUTORS = {"reading", "storage", "exercises", "releasing", "security"}
-CONTRIBUTORS |= {"security-accounts", "security-operations", "translating"}
+CONTRIBUTORS |= {"security-accounts", "security-door", "security-operations", "translating"}
 ROWS = [(shelf, name) for shelf in (ADMINISTRATORS, DEVELOPERS) for name in shelf.pages]
 
 NO_PAGES = ("reading", "security", "README", "games.md", "engines/godot", "../README", "x")

@@ -130,6 +130,10 @@ ENDED_BY = {
     "link": (set_by_link, ALL),
     "suspension that was lifted": (lambda at: suspend(at, None), ALL),
     "suspension that has ended": (lambda at: suspend(at, 1), ALL),
+    "mark that was removed": (
+        lambda at: [accounts.set_underage(at.by, at.id, each) for each in (True, False)],
+        ALL,
+    ),
     "deletion": (lambda at: accounts.delete_user(at.by, at.id), ALL),
 }
 RECORD_STAYS = ("disabled app", "deleted app", "lost flair", "lost level")  # until it expires

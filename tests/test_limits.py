@@ -131,7 +131,7 @@ LIMITS = {
     "wrong passwords for no player": Limit(Guest.sign_in_as_nobody, 403, 10, QUARTER_HOUR),
     "wrong passwords": Limit(Guest.try_another_name, 403, 100, QUARTER_HOUR),
     "client failures": Limit(Guest.guess_client_secret, 401, 100, QUARTER_HOUR),
-    "new accounts": Limit(Guest.sign_up, 303, 10, DAY),
+    "new accounts": Limit(Guest.sign_up, 303, 60, DAY),
     "email questions": Limit(Guest.ask_for_an_email, 409, 20, DAY),
     "passkeys": Limit(Guest.use_no_passkey, 400, 100, QUARTER_HOUR),
     "device requests": Limit(Guest.start_device, 200, 100, QUARTER_HOUR),

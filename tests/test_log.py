@@ -166,6 +166,6 @@ def test_every_act_is_in_a_table_that_has_its_line():
     """Or is done to a whole installation, in a letter, at sign-up or by the command."""
     acts = {line.partition(":")[0] for rows in ACTS.values() for row in rows for line in row[2:]}
     others = {"backup", "restore", "export", "export passwords", "import", "user recovery-link"}
-    others |= {"user new-password", "user sign-up", "client add"}
+    others |= {"user new-password", "user sign-up", "user unconfirmed", "client add"}
     others |= {"key rotate", "key drop-old", "key openid-now"}
     assert acts | LOGGED.keys() | USER_ACTS.keys() | others == SENTENCES.keys()

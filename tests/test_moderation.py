@@ -90,7 +90,7 @@ def do(browser, user: User, act: str, **changes: str):
 
 def test_profile_has_the_forms_of_allowed_acts_only(add_player, browser_of, ada, set_up_profile):
     set_up_profile(ada)
-    forms = [set(), {"warn", "suspend", "reset", "notes", "sign-in-link"}]
+    forms = [set(), {"warn", "suspend", "underage", "reset", "notes", "sign-in-link"}]
     forms.append(forms[1] | {"mod-level", "flairs/grant", "flairs/revoke", "delete"})
     for level in range(3):
         page = browser_of(add_player(f"Viewer {level}", level)).get(f"/users/{ada.id}")

@@ -53,7 +53,7 @@ def number_in_header(browser) -> str | None:
 
 def test_queue_has_reports_games_and_suspensions_that_end_soon(store, enter, add_players, add_game):
     warden = enter("Warden", MODERATOR)
-    nothing = "Reports, new games and suspensions that soon end appear here."
+    nothing = "Reports, requests to join, new games and suspensions that soon end appear here."
     assert nothing in text_of(warden.get(PATH))
     assert number_in_header(warden) is None
     emi, bob = add_players("Emi", "Bob")

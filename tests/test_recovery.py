@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs
 
+import fixtures
 import pytest
 from authenticator import add_passkey, use_passkey
 from click.testing import CliRunner
@@ -33,6 +34,7 @@ from storage.users import Users
 
 NEW = "another good phrase"
 EMAIL = "ada@example.org"
+deliver = fixtures.deliver
 BROKEN = [
     *("a@[", "ada@example.org]1", "=?utf-8?q?b=40c.example=00?=x@d.example"),
     "a%b.example@c.example",
@@ -41,20 +43,12 @@ BROKEN = [
 
 @pytest.fixture
 def app(make_app, mail_server):
-    return make_app(SMTP_URL=mail_server.url(), MAIL_FROM="site@games.example", SIGN_UP="open")
-
-
-@pytest.fixture
-def deliver(app, store, mail_server):
-    """A function that sends what waits, and returns the texts of the new letters."""
-    sender = Sender(store, Mail(store, app.config))
-
-    def deliver() -> list[str]:
-        before = len(mail_server.letters)
-        sender.send_due(0)
-        return list(map(text_of_letter, mail_server.letters[before:]))
-
-    return deliver
+    return make_app(
+        SMTP_URL=mail_server.url(),
+        MAIL_FROM="site@games.example",
+        SIGN_UP="open",
+        SIGN_UPS_AN_HOUR="100",
+    )
 
 
 @pytest.fixture
@@ -481,7 +475,7 @@ def test_another_browser_confirms_with_the_code(store, eva, open_browser, delive
 
 @pytest.fixture
 def sign_up_stranger(open_browser, clock):
-    """Return a function that signs up a player in a network of their own."""
+    """Return a function that signs up a player in a network of their own, who need not wait."""
 
     def sign_up(number: int) -> Browser:
         clock.shift(1)  # ids of one millisecond have no order

@@ -6,6 +6,7 @@ import pytest
 from conftest import PASSWORD
 from forms import ANOTHER, REFUSED_UPLOADS, edit, parse, problems_of, sent_by, upload
 from pseudo import WORD
+from test_rights_table import LATER
 
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
@@ -58,6 +59,9 @@ FORMS = {  # what is sent besides the field that is refused
     "/admin/chat": {"url": "https://8.8.8.8/", "format": "json", "events": ["player"]},
     "/admin/invitations": {"uses": "1", "days": "7", "note": "For Zoë"},
     "/admin/announcement": {"text": "Kept.", "days": "7"},
+    "/admin/networks": {"network": "192.0.2.7", "days": "7", "reach": "0", "reason": "Kept."},
+    "/admin/door/terms": {"text": "Kept.", "day": LATER, "asks": "yes"},
+    "/admin/door/privacy": {"text": "Kept.", "shown": "yes"},
 }
 # The address, the status, the name of a field with the id of its problem if that is another one,
 # and values that are refused, some with the beginning of the problem.
@@ -114,6 +118,17 @@ REFUSED = [
     ("/admin/chat", 400, "events", ([], ["all"])),
     ("/admin/announcement", 400, "text", ("", " ", "x" * 501, "a\x07", "\u202e")),
     ("/admin/announcement", 400, "days", ("", "2", "x", "٣")),
+    ("/admin/networks", 400, "days", ("", "0", "91", "x", "٣", "-1")),
+    ("/admin/networks", 400, "reach", ("", "31", "x", "٣")),
+    ("/admin/networks", 400, "reason", ("", "x" * 201, "a\nb")),
+    ("/admin/door/terms", 400, "text terms-text", ("x" * 20_001, "a\x07", "\u202e")),
+    (
+        "/admin/door/terms",
+        400,
+        "day terms-day",
+        ("", "x", "2026-11-27", "2030-01-01", "٢٠٢٧-٠١-٠١"),
+    ),
+    ("/admin/door/privacy", 400, "text privacy-text", ("x" * 20_001, "a\x07", "\u202e")),
     ("/admin/invitations", 400, "uses", ("0", "1001", "", "two", "٢")),
     ("/admin/invitations", 400, "days", ("0", "10000", "", "x")),
     ("/admin/invitations", 400, "note", ("x" * 61, "a\nb")),

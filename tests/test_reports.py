@@ -538,7 +538,8 @@ def test_newest_others_about_the_same_player(store, enter, join, clock):
 
 def test_forged_id_is_404_and_changes_nothing(store, enter, join):
     browser = enter("Warden", MODERATOR)
-    assert "Nothing is waiting. Reports, new games" in text_of(browser.get("/admin"))
+    words = "Nothing is waiting. Reports, requests to join, new games"
+    assert words in text_of(browser.get("/admin"))
     kept = report(store, join("Emi"), join("Bob"))
     for each in FORGED_IDS:
         assert browser.get(f"/admin/reports/{each}").status_code == 404

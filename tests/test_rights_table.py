@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from datetime import date, timedelta
 
 import pytest
 from conftest import PASSWORD
@@ -14,25 +15,52 @@ from identity.acts import chat as chat_acts
 from identity.acts import invitations as invitation_acts
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority, NotAllowed
+from identity.acts.applications import Decided, apply
 from identity.acts.invitations import EndedBefore
 from identity.acts.reports import AnsweredBefore
 from identity.site.look import read_look
+from model.door_records import NetworkBan, NetworkBans
 from model.errors import ChangedBefore
-from model.kinds import NOTES, REPORTS, WEBHOOKS
+from model.kind import DAY_MS
+from model.kinds import NETWORK_BANS, NOTES, REPORTS, WEBHOOKS
 from model.records import MODERATOR, Suspension, now_ms
 from model.site_records import Note, Webhook
 from pages.kit.proof import PROOF_AGE
 from storage.repositories import new_time_id
 
 USER, OUT, APP = "/users/<user_id>", "/users/<out_id>", "/developer/<client_id>"
+YOUNG = "/users/<young_id>"
 CHAT, LISTED = "/admin/chat", "/play/<client_id>/listed"
 INVITATIONS, ANNOUNCEMENT = "/admin/invitations", "/admin/announcement"
+NETWORKS = "/admin/networks"
+BAN = {"network": "192.0.2.7/24", "days": "1", "reach": "0", "reason": "Bots."}
+DOOR = "/admin/door"
+LATER = str(date.today() + timedelta(days=30))
+JOINING = "/admin/applications"
 # By row of the table: what is requested, a form of a post or None for a page, and the audit lines
 # of the form: each act, and what it names (`user` is `user=<user_id>`).
 ACTS = {
     "see at `/admin` what waits": [("/admin", None)],
     "see the numbers there": [("/admin", "Numbers")],
     "see the players at `/admin/players`": [("/admin/players", None)],
+    "see who asks to join, approve or decline": [
+        (JOINING, None),
+        (
+            *(JOINING, {"application": "<first_id>", "act": "approve", "seen": "9999999999999"}),
+            *(
+                "application approve: user=<new_user>",
+                "user sign-up: user=<new_user> by=<new_user>",
+            ),
+        ),
+        (
+            JOINING,
+            {
+                **{"application": "<second_id>", "act": "decline", "seen": "9999999999999"},
+                "reason": "Spam",
+            },
+            "application decline",
+        ),
+    ],
     "read the guide at `/admin/docs`": [("/admin/docs", None), ("/admin/docs/everyday", None)],
     "read and answer a report": [
         ("/admin/reports/<report_id>", None),
@@ -53,6 +81,10 @@ ACTS = {
         ),
         (f"{OUT}/unsuspend", {}, "user unsuspend: user=<out_id>"),
     ],
+    "mark a player as younger": [(f"{USER}/underage", {"underage": "yes"}, "user underage: user")],
+    "remove that mark": [
+        (f"{YOUNG}/underage", {"underage": "no"}, "user not-underage: user=<young_id>")
+    ],
     "reset a name, a picture or a text": [
         (f"{USER}/reset", {"what": what}, f"user reset {what}: user")
         for what in ("name", "picture", "bio")
@@ -63,6 +95,15 @@ ACTS = {
         (f"{USER}/notes", {"text": "A note."}, "note add: user note=<new_note>"),
     ],
     "warn a player": [(f"{USER}/warn", {"warning": "Be kind."}, "note warn: user note=<new_note>")],
+    "see accounts from the networks of a suspended player": [(f"{OUT}/networks", {"preview": ""})],
+    "see and ban networks": [
+        (NETWORKS, None),
+        (NETWORKS, BAN | {"preview": "yes"}),
+        (NETWORKS, BAN, "network ban: address=192.0.2.0/24"),
+    ],
+    "lift the ban of a network": [
+        (f"{NETWORKS}/lift", {"network": "<banned>"}, "network unban: address=<banned>")
+    ],
     "delete a note or a warning of somebody else": [
         (f"{USER}/notes/delete", {"note": "<note_id>"}, "note delete: user note")
     ],
@@ -117,6 +158,16 @@ ACTS = {
         (f"{CHAT}/remove", {"seen": "<chat_seen>"}, "chat"),
         (ANNOUNCEMENT, {"text": "Hi.", "days": "1", "seen": "<look_seen>"}, "announcement"),
     ],
+    "decide who may join": [
+        ("/admin/door", None),
+        ("/admin/door", {"minimum_age": "13", "seen": "<look_seen>"}, "door"),
+        ("/admin/door/allowed", {"list": "a.example", "seen": "<look_seen>"}, "door"),
+        ("/admin/door/refused", {"list": "b.example", "seen": "<look_seen>"}, "door"),
+    ],
+    "change the terms and the page about privacy": [
+        (f"{DOOR}/terms", {"text": "Be kind.", "day": LATER, "seen": "<look_seen>"}, "terms"),
+        (f"{DOOR}/privacy", {"text": "We keep little.", "seen": "<look_seen>"}, "privacy"),
+    ],
     "see and end the announcement": [
         (ANNOUNCEMENT, None),
         (f"{ANNOUNCEMENT}/end", {"seen": "<look_seen>"}, "announcement end"),
@@ -134,9 +185,15 @@ ACTS = {
     ],
 }
 # Forms that are refused once another moderator was faster, and what the page says then.
-OUTDATED = {"/admin/reports/<report_id>": AnsweredBefore, f"{INVITATIONS}/revoke": EndedBefore}
+OUTDATED = {
+    JOINING: Decided,
+    "/admin/reports/<report_id>": AnsweredBefore,
+    f"{INVITATIONS}/revoke": EndedBefore,
+}
 OUTDATED |= dict.fromkeys((f"{APP}/owner", "/admin/look", "/admin/look/logo/remove"), ChangedBefore)
+OUTDATED |= dict.fromkeys((DOOR, f"{DOOR}/allowed", f"{DOOR}/refused"), ChangedBefore)
 OUTDATED |= dict.fromkeys((ANNOUNCEMENT, f"{ANNOUNCEMENT}/end"), ChangedBefore)
+OUTDATED |= dict.fromkeys((f"{DOOR}/terms", f"{DOOR}/privacy"), ChangedBefore)
 OUTDATED |= dict.fromkeys((CHAT, f"{CHAT}/key", f"{CHAT}/remove"), ChangedBefore)
 UPLOADS = {f"{APP}/cover", "/admin/look/logo"}  # without a file: 400 for those who may
 ELSEWHERE = {f"{APP}/try", f"{APP}/try/token"}  # a test of one's own app
@@ -161,7 +218,10 @@ def test_each_row_of_the_table_is_tried_and_each_form_is_in_it(app):
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
     posts = {each for each in posts if re.match("/(admin|users|play|developer)/", each)}
     tried = {path for acts in ACTS.values() for path, form, *_ in acts if isinstance(form, dict)}
-    tried = {path.replace("out_", "user_").replace("disabled_", "client_") for path in tried}
+    tried = {
+        path.replace("out_", "user_").replace("young_", "user_").replace("disabled_", "client_")
+        for path in tried
+    }
     assert posts - ELSEWHERE - FOR_EVERYBODY == tried
 
 
@@ -186,6 +246,7 @@ def make_things(store, add_players):
         [owner] = add_players(f"Owner {number}")
         suspension = Suspension(owner.id)
         [suspended] = add_players(f"Out {number}", mod_level=target_level, suspension=suspension)
+        [young] = add_players(f"Young {number}", mod_level=target_level, underage=True)
         url = f"https://game{number}.example/"
         fields = {"game_url": url, "cover": 1, "disabled": False}
         game, _ = store.clients.register(f"Game {number}", [], owner.id, **fields)
@@ -196,9 +257,16 @@ def make_things(store, add_players):
         [report] = store.records(REPORTS).page("by", str(owner.id))
         store.records(WEBHOOKS).put(Webhook("chat", 5, "https://x.example/", "json", ["game"], "k"))
         invite = store.invites.find_unused(store.invites.issue(7))
+        banned = NetworkBan("198.51.100.0/24", now_ms(), now_ms() + DAY_MS, owner.id)
+        store.records(NETWORK_BANS).put(NetworkBans("site", [banned]))
+        fields = {"email": "", "password_hash": "", "address": "2001:db8::"}
+        first, second = (apply(store, True, name=f"{n} {number}", **fields) for n in ("Ivy", "Kai"))
         return {
+            "<first_id>": first.id,
+            "<second_id>": second.id,
             "<user_id>": str(target.id),
             "<out_id>": str(suspended.id),
+            "<young_id>": str(young.id),
             "<level>": str((target_level + 1) % 3),
             "<client_id>": game.id,
             "<disabled_id>": disabled.id,
@@ -208,12 +276,13 @@ def make_things(store, add_players):
             "<note_id>": note.id,
             "<report_id>": report.id,
             "<invite_id>": invite.id,
+            "<banned>": banned.network,
         }
 
     return make_things
 
 
-TARGETS = ("<user_id>", "<suspended_id>")  # the players whose level matters
+TARGETS = ("<user_id>", "<suspended_id>", "<young_id>")  # the players whose level matters
 
 
 def is_allowed(word: str, level: int, target_level: int) -> bool:
@@ -245,6 +314,7 @@ def note_changes(store, things: dict[str, str]) -> None:
     things["<chat_seen>"] = str(webhook.changed if webhook else 0)
     things["<new_note>"] = max(store.records(NOTES).ids(), default="")
     things["<new_invite>"] = max(store.invites.ids())
+    things["<new_user>"] = str(max(store.users.ids()))
 
 
 def audit_lines(store) -> list[dict[str, str]]:
@@ -258,7 +328,7 @@ def read_line(line: str, things: dict[str, str], by: int) -> dict[str, str]:
     act, _, names = line.partition(": ")
     pairs = [each if "=" in each else f"{each}=<{each}_id>" for each in names.split()]
     ids = dict(put_in(each, things).split("=") for each in pairs)
-    return {"act": act, "by": str(by), **ids, "address": "2001:db8::"}  # the /64
+    return {"act": act, "by": str(by), "address": "2001:db8::", **ids}  # the /64
 
 
 @pytest.mark.parametrize("what", ACTS)

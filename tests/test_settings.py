@@ -1,18 +1,33 @@
 """The settings: environment variables, checked; an error names the variable, value and fix."""
 
+import configparser
 import itertools
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from waiting import PATIENCE
 
-from identity.site.settings import ROOT, SETTINGS, SettingError, read_settings
+from commands.running import settings
+from identity.site.settings import CHOICES, ROOT, SETTINGS, SettingError, read_settings
 from identity_server import create_app
 
 pytestmark = pytest.mark.usefixtures("environment")
+
+
+def test_help_names_all_who_may_sign_up():
+    line = next(each for each in settings.help.splitlines() if "IDENTITY_SIGN_UP" in each)
+    assert {*re.findall(r"\w+", line)} >= {*CHOICES["SIGN_UP"]}
+
+
+def test_guide_names_all_extras():
+    config = configparser.ConfigParser()
+    config.read(Path(ROOT, "setup.cfg"))
+    rows = re.findall(r"(?m)^\| `([a-z]+)` \|", Path(ROOT, "docs/settings.md").read_text())
+    assert {*rows} >= config["options.extras_require"].keys() - {"all", "test"}
 
 
 def test_defaults():
@@ -31,6 +46,10 @@ def test_defaults():
         "METRICS": "off",
         "EMAIL": "optional",
         "SIGN_UP": "invite",
+        "SIGN_UPS_AN_HOUR": "15",
+        "UNCONFIRMED_DAYS": "7",
+        "TICKET_DAYS": "0",
+        "NETWORK_DAYS": "90",
         "CLIENT_REGISTRATION": "admins",
         "OPENID": "off",
         "REFRESH_DAYS": "30",
@@ -55,7 +74,7 @@ VALID = {  # by variable
     "WEBHOOK_PRIVATE": ["on"],
     "METRICS": ["on", "t" * 16],
     "EMAIL": ["required"],
-    "SIGN_UP": ["open", "closed"],
+    "SIGN_UP": ["open", "approval", "closed"],
     "CLIENT_REGISTRATION": ["members"],
     "DATA_DIR": [
         *("/srv/identity", "/srv/007", "/srv/my data", "/srv/~ada", "/srv/données", "/srv/a=b;c")
@@ -121,7 +140,7 @@ INVALID = {  # by variable and the part of the message that says the fix
         *("example.org", "javascript:alert(1)", "https://"),
         *("https://example.org\n", "https://example.org/a b"),
     ],
-    ("SIGN_UP", "open, invite, closed"): ["", "Open", "yes"],
+    ("SIGN_UP", "open, approval, invite, closed"): ["", "Open", "yes"],
     ("CLIENT_REGISTRATION", "admins, members"): ["everyone", ""],
     ("PROXIES", "number"): ["-1", "one", "1.0", "٣", " 1", "true"],
     ("REFRESH_DAYS", "from 1 to 9999"): ["", "0", "-1", "1.5", "٣", "10000", "30 days", "1\n"],

@@ -122,8 +122,11 @@ def test_export_has_mode_0600_and_replaces_no_file(storage, ada, tmp_path):
 @pytest.mark.parametrize("with_passwords", [True, False])
 def test_export_can_be_imported_elsewhere(storage, ada, export, backend, tmp_path, with_passwords):
     """Lines have whole minutes of play and no picture."""
-    storage.users.reset_name(storage.users.register("Grace", "grace@example.org", "").id)
+    grace = storage.users.register("Grace", "grace@example.org", "").id
+    storage.users.reset_name(grace)
+    edit(storage.users, grace, underage=True)  # no app learns of her there either
     lines = export(with_passwords)
+    assert [each.get("underage") for each in lines] == [None, True]
     other = backend.open(str(tmp_path / "other"), str(tmp_path / "other pictures"))
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     assert import_content(other, content) == ImportResult(added=2)
@@ -140,7 +143,11 @@ def test_import_reads_every_field(storage, import_lines):
     line = ADA | {"name": " Ａｄａ ", "email": " ada@BÜCHER\u3002example ", "passwordHash": A_HASH}
     line |= {"flairs": ["none", "founder"], "equippedFlair": "founder", "playMinutes": 90}
     line |= {"lastHeartbeat": 1_700_000_000_001, "created": 1_600_000_000_000, "modLevel": 1}
-    line |= {"suspended": True, "bio": "Zoë says\u2060 „hi“\n☃ 🙂"}  # with a hidden character
+    line |= {
+        "suspended": True,
+        "underage": True,
+        "bio": "Zoë says\u2060 „hi“\n☃ 🙂",
+    }  # with a hidden character
     assert import_lines(line) == (ImportResult(added=1), {})
     assert storage.users.read(70) == User(
         id=70,
@@ -156,6 +163,7 @@ def test_import_reads_every_field(storage, import_lines):
         last_heartbeat=1_700_000_000_001,
         created=1_600_000_000_000,
         pfp_generated=True,
+        underage=True,
     )
 
 

@@ -73,7 +73,7 @@ def test_form_says_that_the_change_may_have_been_saved(
         (adas_browser, "/account/delete", {"password": PASSWORD}, "users.delete"),
         (adas_browser, "/developer", game, "clients.register"),
         (adas_browser, f"/developer/{client.id}/secret", {}, "clients.issue_secret"),
-        (guest, "/sign-up", account, "users.register"),
+        (guest, "/sign-up", account, "users.register_user"),
         (guest, "/sign-in", {"name": "Ada", "password": PASSWORD}, "users.edit"),
         (guest, "/recover/password", link, "users.edit"),
     ):

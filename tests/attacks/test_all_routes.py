@@ -8,11 +8,12 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 from conftest import FOREIGN_LINK, PASSWORD, Browser
 from flask import Flask
-from forms import edit, hidden_field, signed_in
-from test_rights_table import put_in
+from forms import edit, from_address, hidden_field, signed_in
+from test_rights_table import LATER, put_in
 
 import identity_server
 from identity.access.passwords import hash_password
+from identity.acts import applications
 from identity.acts import reports as report_acts
 from identity.acts.actors import Actor, Authority
 from identity.acts.chat import find_webhook
@@ -21,7 +22,8 @@ from identity.oauth.guards import MOST_STEPS
 from identity.oauth.openid import published_keys
 from identity.site.look import read_look
 from identity.site.settings import ROOT
-from model.kinds import LOOKS, NOTES, OUTBOX, PASSKEYS, REPORTS, WEBHOOKS
+from model.door_records import NetworkBan, NetworkBans
+from model.kinds import LOOKS, NETWORK_BANS, NOTES, OUTBOX, PASSKEYS, REPORTS, WEBHOOKS
 from model.records import ADMINISTRATOR, Passkey
 from model.site_records import Look, Message, Note, Webhook
 
@@ -102,6 +104,8 @@ def things(store, ada, bob, game, report):
     ids = {"user_id": bob.id, "client_id": game.id, "report_id": report.id}
     ids |= {"owner_id": game.owner_id or "", "passkey_id": "0" * 64}
     ids |= {"note_id": note.id, "invite_id": invite.id}
+    fields = {"name": "Eve", "email": "eve@x.example", "password_hash": hash_password(PASSWORD)}
+    ids |= {"application_id": applications.apply(store, True, **fields).id}
     return {f"<{name}>": str(each) for name, each in ids.items()}
 
 
@@ -363,6 +367,39 @@ def stored_records(faults) -> dict[str, bytes]:
     return {place: content for place, content in stored if not place.startswith("attempts/")}
 
 
+@pytest.mark.load
+def test_who_waits_is_a_guest_everywhere(app, open_browser, things, game, adas_browser, faults):
+    """Status, place and what is stored are as for a guest, also with the fields of each form."""
+    applicant, asked = open_browser(), 0
+    applicant.sign_in("Eve")
+    assert applicant.get("/sign-up").location == "/application"
+    cookie, stamp = applicant.get_cookie("identity_session").value, applicant.issue_stamp()
+
+    def ask(address: str, method: str, fields: dict | None, cookie: str | None) -> tuple:
+        before = stored_records(faults)
+        browser = from_address(open_browser(), f"10.0.{asked // 200}.{asked % 200}")
+        if cookie:
+            browser.set_cookie("identity_session", cookie)
+        answer, after = browser.open(address, method=method, data=fields), stored_records(faults)
+        stored = [each for each in after if after[each] != before.get(each)]
+        return answer.status_code, answer.location, len(stored), before.keys() - after.keys()
+
+    typed = {"password": PASSWORD, "code": "123456", "link": "x", "user": "1", "name": "A"}
+    for rule in {each.rule for each in app.url_map.iter_rules()} - {"/application"}:
+        address = re.sub("<[^>]*>", game.id, put_in(re.sub("<any[^>]*>", "large", rule), things))
+        form = {name: put_in(each, things) for name, each in STAMPED.get(rule, typed).items()}
+        for method, fields in (("GET", None), ("POST", {}), ("POST", form)):
+            sent = None if fields is None else {"stamp": stamp} | fields
+            if (rule, method) != ("/sign-up", "GET"):
+                asked += 1
+                answers = [ask(address, method, sent, each) for each in (None, cookie)]
+                assert answers[0] == answers[1], (method, address)
+    assert asked > 300
+    # Negative control: a player is no guest.
+    player = adas_browser.get_cookie("identity_session").value
+    assert ask("/account", "GET", None, player) != ask("/account", "GET", None, None)
+
+
 def test_safe_methods_change_nothing(app, administrator_browser, ada, program, game, faults):
     """Another site can send a browser to any address, so safe methods must change nothing.
 
@@ -414,11 +451,18 @@ def test_guest_is_asked_to_sign_in_and_comes_back(app, open_browser, things, fau
 
 # Every route with a form: one that it accepts besides its stamp, or why it needs no stamp.
 STAMPED = {
+    "/admin/applications": {
+        **{"application": "<application_id>", "seen": "9999999999999"},
+        **{"act": "decline", "reason": "Spam"},
+    },
     "/users/<user_id>/report": {"reason": "spam"},
     "/games/<client_id>/report": {"reason": "spam"},
     "/admin/reports/<report_id>": {"answer": "Done."},
     "/admin/look": {"accent": "#7a3fb0", "seen": "<seen>"},
     "/admin/look/logo/remove": {"seen": "<seen>"},
+    "/admin/door": {"minimum_age": "13", "seen": "<seen>"},
+    "/admin/door/allowed": {"list": "a.example", "seen": "<seen>"},
+    "/admin/door/refused": {"list": "b.example", "seen": "<seen>"},
     "/admin/chat": {"format": "json", "events": "player", "seen": "<chat_seen>"},
     "/admin/chat/test": {},
     "/admin/chat/given-up": {},
@@ -426,13 +470,19 @@ STAMPED = {
     "/admin/chat/remove": {"seen": "<chat_seen>"},
     "/admin/announcement": {"text": "Hello.", "days": "1", "seen": "<seen>"},
     "/admin/announcement/end": {"seen": "<seen>"},
+    "/admin/door/terms": {"text": "Be kind.", "day": LATER, "asks": "yes", "seen": "<seen>"},
+    "/terms": {"version": "1"},
+    "/admin/door/privacy": {"text": "We keep little.", "seen": "<seen>"},
     "/admin/mail/test": {},
     "/admin/checklist/hide": {},
     "/admin/invitations": {"days": "7", "uses": "1"},
     "/admin/invitations/revoke": {"id": "<invite_id>"},
+    "/admin/networks": {"network": "192.0.2.7", "days": "1", "reach": "0", "reason": "Bots."},
+    "/admin/networks/lift": {"network": "192.0.2.7/32"},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
     "/users/<user_id>/suspend": {},
     "/users/<user_id>/unsuspend": {},
+    "/users/<user_id>/underage": {"underage": "no"},
     "/users/<user_id>/reset": {"what": "name"},
     "/users/<user_id>/flairs/grant": {"flair": "Champion"},
     "/users/<user_id>/flairs/revoke": {"flair": "Champion"},
@@ -459,7 +509,9 @@ NOT_HELD = {"/account/picture/remove", "/developer/<client_id>/cover/remove"}
 NOT_STAMPED = {
     "/language": "another press undoes it, and a letter tells who has an account",
     "/oauth/authorize": "the signed request has the time: tests/test_authorize.py",
+    "/application": "of who is signed in as nobody: tests/test_applications.py",
     "/device": "shows the page that asks, and is limited: tests/test_device.py",
+    "/users/<user_id>/networks": "shows a page, and is limited: tests/test_network_bans.py",
     "/device/decision": "the signed request has the time: tests/test_device.py",
     "/play/<client_id>/authorize": "sent by a script: tests/live/test_play_page.py",
     "/api/users/heartbeat": "sent by a script, without a press",
@@ -542,7 +594,9 @@ def test_stamped_routes_have_a_stamp(
     store.records(WEBHOOKS).add(Webhook("chat", 1, "https://x.example/", "json", ["player"], "k"))
     given_up = Message("0" * 15 + "-00000000", "chat", "player", "{}", 1, 2**45, given_up=5)
     store.records(OUTBOX).add(given_up)
-    store.records(LOOKS).put(Look("site", 1, logo=1, announcement="Hi.", announced_until=2**45))
+    announced = {"announcement": "Hi.", "announced_until": 2**45}
+    terms = {"terms": 1, "terms_from": 2**45, "terms_asked": 1}
+    store.records(LOOKS).put(Look("site", 1, logo=1, **announced, **terms))
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     shown = [
         *("/", "/account", "/account/security", "/account/data", profile, client_page),
@@ -550,8 +604,11 @@ def test_stamped_routes_have_a_stamp(
     ]
     shown += [
         *(f"/games/{game.id}/report", f"/admin/reports/{report.id}", "/admin/invitations"),
-        *("/admin", "/admin/look", "/admin/announcement", "/admin/chat"),
+        *("/admin", "/admin/applications", "/admin/look", "/admin/announcement", "/admin/chat"),
+        *("/admin/door", "/admin/networks", "/terms"),
     ]
+    ban = NetworkBan("192.0.2.0/24", 1, 2**45, bob.id)
+    store.records(NETWORK_BANS).put(NetworkBans("site", [ban]))
     app.config["SMTP_URL"] = "smtp://localhost:1"
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):

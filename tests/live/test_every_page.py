@@ -10,10 +10,12 @@ import requests
 from playwright.sync_api import Page, Route, expect
 from waiting import wait_until
 
+from identity.acts import applications
 from identity.acts import reports as report_acts
-from identity.acts.actors import Actor, Authority
+from identity.acts.actors import HALF_AN_HOUR, Actor, Authority
 from identity.site.look import colours_of
-from model.kinds import LOOKS, NOTES, OUTBOX, REPORTS, WEBHOOKS
+from model.door_records import NetworkBan, NetworkBans, Text
+from model.kinds import LOOKS, NETWORK_BANS, NOTES, OUTBOX, REPORTS, TEXTS, WEBHOOKS
 from model.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
 from model.rules import REPORT_LENGTH
 from model.site_records import Look, Message, Note, Webhook
@@ -63,9 +65,10 @@ def server() -> Iterator[RunningServer]:
 def names(server: RunningServer) -> dict[str, str]:
     """Something of everything; what the addresses of the pages name."""
     store, now = server.open_storage(), now_ms()
-    for number, name in enumerate(("hopper", WIDE, LONG, "lovelace", "ada", "علي"), 1):
+    for number, name in enumerate(("hopper", WIDE, LONG, "lovelace", "ada", "علي", "grace"), 1):
         email = f"{'w' * 64}@{'w' * 60}.example.org" if name == WIDE else f"{number}@example.org"
-        server.add_user(name, email)
+        with store.users.edit(server.add_user(name, email)["id"]) as user:
+            user.agreed = {"terms 1": now} if name != "grace" else {}
     for user_id, level in ((1, ADMINISTRATOR), (4, MODERATOR)):
         with store.users.edit(user_id) as user:
             user.mod_level, user.flairs = level, ["none", *(f"flair {i}" for i in range(199))]
@@ -92,13 +95,29 @@ def names(server: RunningServer) -> dict[str, str]:
         user.sessions.append(Session("x", 1, "W" * 60, now - 7_200_000, "2001:db8:1234:1234::"))
     for user_id, until in ((3, now + DAY), (6, None)):
         with store.users.edit(user_id) as suspended:
-            suspended.suspension = Suspension("command", now, "W" * 200, until)
+            networks = {"2001:db8:1234:1234::": now}
+            suspended.suspension = Suspension("command", now, "W" * 200, until, networks)
             suspended.invited_by = 1
     report_acts.report(Authority(store, Actor(2)), suspended, "insults", "W" * REPORT_LENGTH)
     for uses in (1, 20):
         store.invites.issue(7, uses=uses, note="W" * 60, flair="x" * 30, used_by=[2, 3, 4, 9])
     announced = {"announcement": f"{'W' * 250} {LONG_URL}", "announced_until": now + DAY}
-    store.records(LOOKS).add(Look("site", 5, announced=5, **announced))
+    terms = {
+        "terms": 1,
+        "terms_asked": 1,
+        "terms_from": now,
+        "shows_privacy": True,
+        "minimum_age": 16,
+    }
+    store.records(LOOKS).add(Look("site", 5, announced=5, **announced, **terms))
+    store.records(TEXTS).add(Text("terms", f"{'W' * 200}\n{LONG_URL}\n" * 20))
+    networks = [NetworkBan(f"2001:db8:{n}::/48", now, now + DAY, 1, "W" * 200) for n in range(51)]
+    store.records(NETWORK_BANS).add(NetworkBans("site", networks))
+    for number in range(60):
+        asked = {"name": f"{'W' * 28}{number}", "email": f"{number}@{'w' * 60}.example.org"}
+        asked |= {"text": "W" * 300, "address": "2001:db8::", "language": "en", "agreed": {}}
+        applications.apply(store, True, **asked, password_hash="none", underage=True)
+        store.attempts.count("sign-ups", "all", 60, HALF_AN_HOUR)  # so that others wait as well
     store.records(NOTES).add(Note("0" * 15 + "-00000000", 3, 1, "W" * 300, now))
     for number in range(120):
         store.audit.write("user suspend", 1, user=number % 6, days=7)
@@ -128,7 +147,9 @@ OF_ADMINISTRATORS = (
     *("admin", "admin/players", "admin/players?list=suspended", "admin/players?name=zzz"),
     *("admin/docs", "admin/docs/administrator"),
     *("admin/invitations", "admin/apps", "admin/log", "admin/look", "admin/chat"),
-    "admin/announcement",
+    *("admin/announcement", "admin/door", "admin/networks"),
+    *("admin/applications", "admin/applications?page=2"),
+    "admin/applications?group=network%202001:db8::/48",
     *("users/3", "games/{app}", "developer", "developer/{app}", "developer/{app}/try"),
     *("developer/{device}", "developer/{device}/try"),
 )
@@ -136,20 +157,29 @@ OF_GAMES = ("", "?q=zzz&order=name", "games/{hidden}", "games/{app}", "playing")
 OF_PLAYERS = ("play/{app}", "play/{app}/signed-in")
 PROBLEM = True
 GAME = "A game on this site"  # the start of the label of a radio button
-SIGN_UP = {"Name": "W" * 100, EMAIL: "w" * 100, "Password": "W" * 100}
+GATE = {"I am at least 16 years old": "", "I agree to the terms": ""}
+SIGN_UP = {"Name": "W" * 100, EMAIL: "w" * 100, "Password": "W" * 100} | GATE
+APPLICANT = {"Name": "M" * 30, EMAIL: f"{'w' * 60}@{'w' * 60}.example", "Password": PASSWORD} | GATE
+BAN = {"Address or network": "2001:db8:1234::/48", "Reason": "W" * 200}
 APP = {
     **{GAME: "", "Name": "W" * 60, "Description": "W" * 1000},
     **{"Redirect URIs": f"{LONG_URL}\nhttp://127.0.0.1/", "Address": f"{LONG_URL}/own"},
 }
 CONFIRMED = {"Current password": PASSWORD}
 # The player or None, the address, and the way to the page: what is typed, the button that is
-# pressed, and whether the page shows a form error.
+# pressed, and whether the page shows a form error. Nothing is typed into what is chosen.
 PAGES = (
     *((None, each) for each in (*OF_GAMES, "sign-in", "nothing", "players", "recover", "users/2")),
     *((None, each) for each in (*OF_PLAYERS, "sign-up?next=/play/{app}/signed-in")),
     *((None, f"developer/docs{each}") for each in DOCUMENTS),
     (None, "sign-up?invite={invite}"),
-    (None, "sign-up", SIGN_UP, "Create account", PROBLEM),
+    (None, "terms"),
+    (None, "privacy"),
+    (None, "sign-up", SIGN_UP, "Ask to join", PROBLEM),
+    (None, "sign-up", APPLICANT | {"I am younger": ""}, "Ask to join"),
+    (None, "sign-up", APPLICANT, "Ask to join"),
+    (None, "application", {"Name": "W" * 100}, "Save", PROBLEM),
+    (None, "application", {}, "Delete my request"),
     (None, "{link}", {}, "Continue"),
     *((WIDE, each) for each in ("", "{consent}", "account/apps", "account/security")),
     (WIDE, "account", {}, "Save profile"),
@@ -165,7 +195,12 @@ PAGES = (
     *(("lovelace", each) for each in (*OF_GAMES, "users/6", "admin", "admin/reports/{report}")),
     *(("lovelace", f"welcome{each}") for each in ("", "/flair", "/game", "?next=/play/{app}")),
     ("lovelace", "players", {"Name": "nobody"}, "Search"),
+    ("grace", "terms"),
     *(("hopper", each) for each in OF_ADMINISTRATORS),
+    ("hopper", "users/3", {}, "Look for them"),
+    ("hopper", "admin/networks", BAN, "Show who would be hit"),
+    ("hopper", "admin/networks", BAN | {"Days": "91"}, "Show who would be hit", PROBLEM),
+    ("hopper", "admin/applications", {}, "Decline chosen", PROBLEM),
     ("hopper", "users/2", {"New flair": "W" * 200}, "Grant flair", PROBLEM),
     ("hopper", "developer", APP | {"Address": "{site}/game"}, "Register app", PROBLEM),
     ("hopper", "developer", APP, "Register app"),
@@ -190,11 +225,11 @@ def visit(pages, page: Page, server: RunningServer, names: dict[str, str], subte
             open_details(page)
             for label, text in typed.items():
                 field = page.locator("form", has=page.get_by_role("button", name=button))
-                field = field.get_by_label(label, exact=label != GAME)
-                if label == GAME:
-                    field.check()
-                else:
+                field = field.get_by_label(label, exact=bool(text))
+                if text:
                     field.fill(text.format_map(names))
+                else:  # a button to choose
+                    field.check()
             if button:
                 with page.expect_navigation():
                     page.get_by_role("button", name=button, exact=True).click()

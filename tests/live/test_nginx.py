@@ -284,7 +284,8 @@ def test_line_feed_at_the_end_of_an_address_is_no_other_location(
     server: ServerBehindNginx, send, subtests
 ):
     """It has the limit of unknown addresses, and not that of uploads."""
-    for path in ("/account/picture", "/welcome/picture", "/developer/x/cover", "/admin/look/logo"):
+    paths = ("/account/picture", "/welcome/picture", "/developer/x/cover", "/admin/look/logo")
+    for path in (*paths, "/admin/door/refused"):
         for end in ("%0A", "%0a", "%0A?x=1"):
             with subtests.test(path + end), server.nginx.no_upstream_requests():
                 answer = send("POST", path + end, b"x" * (PAGE_BODY_LIMIT + 1), FORM)
@@ -302,6 +303,7 @@ def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtest
         ("/account/picture", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
         ("/welcome/picture", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
         ("/developer/x/cover", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
+        ("/admin/door/refused", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
         ("/developer/x/cover/remove", 303, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
     ):
         for chunked in (False, True):
@@ -467,6 +469,7 @@ def test_password_form_rate_limit_per_address(connect_from: Callable[..., Sender
     names = ("password", "email", "delete", "picture")
     # All of these share the limit: only its refill is left.
     asking = ("/account/email/letters", "/users/7/mod-level", "/admin/chat/key", "/developer")
+    asking += ("/users/7/underage", "/admin/door", "/admin/door/terms", "/admin/networks/lift")
     asking += ("/admin/invitations", "/developer/x/secret", "/admin/reports/x")
     own = (f"/account/{name}" for name in names)
     for path in ("/sign-in", "/recover/password", *own, *asking):

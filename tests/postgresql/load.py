@@ -216,6 +216,6 @@ class Load:
 @contextlib.contextmanager
 def two_servers(url: str, start: Callable) -> Iterator[list[RunningServer]]:
     """Run two servers, each with folders of its own, on the database at a URL."""
-    settings = {"STORAGE": url, "SIGN_UP": "open", "PROXIES": "1"}
+    settings = {"STORAGE": url, "SIGN_UP": "open", "SIGN_UPS_AN_HOUR": "100", "PROXIES": "1"}
     with start(**settings) as one, start(**settings) as other:
         yield [one, other]

@@ -8,7 +8,7 @@ import sys
 
 # gunicorn's master, which forks its workers; granian's workers, which are new processes.
 if "wsgi:application" in sys.orig_argv or "--multiprocessing-fork" in sys.orig_argv:
-    from identity.access import passwords
+    from identity.access import admission, passwords
     from identity.http import stamps
     from identity.oauth import device
 
@@ -17,3 +17,5 @@ if "wsgi:application" in sys.orig_argv or "--multiprocessing-fork" in sys.orig_a
     passwords.NOBODYS_HASH = f"{METHOD}$0000000000000000${'0' * 64}"  # matches no password
     stamps.MINIMUM_AGE = 0
     device.INTERVAL = 2
+    admission.FREE_SIGN_UPS = 10**6  # without a proof of work
+    admission.HALF_AN_HOUR = 1  # second, of which the number is a setting

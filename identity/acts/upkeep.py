@@ -4,7 +4,6 @@ Each hour one process does a page of each task. All of it can be done twice.
 """
 
 import contextlib
-import copy
 import json
 import logging
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ class Used(Exception):
 
 
 class Upkeep(Repeater):
-    """What does the upkeep.
+    """The thread that does the upkeep.
 
     A task is given how far it went, None at first, and returns how far it is now.
     """
@@ -100,8 +99,8 @@ class Upkeep(Repeater):
         """Drop addresses of sign-ins, also of apps, and suspensions older than NETWORK_DAYS."""
         due, users = self._before("NETWORK_DAYS"), self._store.users
         ids = users.ids(mark, PAGE)
-        for each in users.read_from_many(ids):  # which may be cached
-            if drop_addresses(copy.deepcopy(each), due):
+        for each in users.read_from_many(ids):
+            if has_addresses(each, due):
                 with contextlib.suppress(NotFound), users.edit(each.id) as user:
                     drop_addresses(user, due)
             for family_id in each.families:
@@ -140,13 +139,18 @@ def is_unused(store: Storage, user: User) -> bool:
     return not store.records(PASSKEYS).page("user", str(user.id), at_most=1)
 
 
-def drop_addresses(user: User, due: int) -> bool:
-    """Drop the addresses from before `due` in a record; return True if there was one."""
-    old = [each for each in user.sessions if each.address and each.used < due]
-    for each in old:
-        each.address = None
-    kept = user.suspension.networks if user.suspension else {}
-    past = [network for network, ended in kept.items() if ended < due]
-    for each in past:
-        del kept[each]
-    return bool(old or past)
+def has_addresses(user: User, due: int) -> bool:
+    """Return True if a record has addresses from before `due`."""
+    networks = user.suspension.networks if user.suspension else {}
+    is_old = (each.address and each.used < due for each in user.sessions)
+    return any(is_old) or any(ended < due for ended in networks.values())
+
+
+def drop_addresses(user: User, due: int) -> None:
+    """Drop the addresses from before `due` in a record."""
+    for each in user.sessions:
+        if each.used < due:
+            each.address = None
+    if user.suspension:
+        kept = user.suspension.networks.items()
+        user.suspension.networks = {each: ended for each, ended in kept if ended >= due}

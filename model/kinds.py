@@ -2,8 +2,8 @@
 
 A declaration has what a backend needs to keep the records of a kind, and what backup, restore,
 copy, check and repair need to know of them. A new one is a dataclass beside the other records and a
-declaration in KINDS. A new key of records that are there is added to
-them at the next start; another meaning of a key needs another name.
+declaration in KINDS. A new key of records that are there is added to them at the next start;
+another meaning of a key needs another name.
 """
 
 from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from model.errors import InvalidField
 from model.names import NORMALISED_LENGTH, unique_key
 from model.texts import BIO_CONTROLS, check_line, find_hidden, show_character
-from model.words import Words, say
+from model.words import say
 
 BIO_LENGTH = 1000  # characters
 SHORT_TEXT_LENGTH = 200  # characters
@@ -76,18 +76,14 @@ HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]
 
 def check_bio(bio: str) -> str | None:
     """Check a bio or the description of a game: plain text, in one or more lines."""
-    if len(bio) > BIO_LENGTH:
-        return _say_too_long(bio, BIO_LENGTH)
-    return _check_hidden(bio)
+    return _check_lines(bio, BIO_LENGTH)
 
 
-def _say_too_long(text: str, most: int) -> Words:
-    length = len(text)
-    return say("Use up to %(most)s characters. This text has %(length)s.", most=most, length=length)
-
-
-def _check_hidden(text: str) -> str | None:
-    """Check that a text of several lines shows all of its characters."""
+def _check_lines(text: str, most: int) -> str | None:
+    """Check a text of several lines: its length, and that it shows all of its characters."""
+    if len(text) > most:
+        values = {"most": most, "length": len(text)}
+        return say("Use up to %(most)s characters. This text has %(length)s.", **values)
     refused = find_hidden(text, allowed=BIO_CONTROLS)
     if not refused:
         return None
@@ -332,19 +328,17 @@ def check_report_reason(reason: str) -> str | None:
 
 def check_report_text(text: str) -> str | None:
     """Check the text of a report or of an announcement: plain text, which may be empty."""
-    if len(text) > REPORT_LENGTH:
-        return _say_too_long(text, REPORT_LENGTH)
-    return _check_hidden(text)
+    return _check_lines(text, REPORT_LENGTH)
 
 
 def check_application(text: str) -> str | None:
     """Check what a person wrote who asks to join: plain text, which may be empty."""
-    return _say_too_long(text, NOTE_LENGTH) if len(text) > NOTE_LENGTH else _check_hidden(text)
+    return _check_lines(text, NOTE_LENGTH)
 
 
 def check_terms(text: str) -> str | None:
     """Check the text of the terms, or about privacy: plain text, which may be empty."""
-    return _say_too_long(text, TERMS_LENGTH) if len(text) > TERMS_LENGTH else _check_hidden(text)
+    return _check_lines(text, TERMS_LENGTH)
 
 
 def check_note(text: str) -> str | None:

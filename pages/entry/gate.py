@@ -13,6 +13,7 @@ from identity.http.limits import client_address
 from identity.site.door import AGREED_AGE, AGREED_TERMS, read_door
 from model.records import now_ms
 from model.rules import check_application
+from model.site_records import Look
 from model.words import say
 from pages.kit.forms import FormRefused
 from pages.kit.rendering import render_page
@@ -53,9 +54,8 @@ def gate_fields(form: MultiDict, invited: bool, problems: dict[str, str]) -> dic
     }
 
 
-def check_gate(form: MultiDict, invited: bool) -> dict[str, str | None]:
+def check_gate(form: MultiDict, door: Look, invited: bool) -> dict[str, str | None]:
     """Return the problems of the fields of the gate, as `refuse_problems` takes them."""
-    door = read_door(get_storage())
     is_old_or_young = form.get("age") in (str(door.minimum_age), YOUNGER)
     must_agree = door.terms > 0 and "terms" not in form
     return {
@@ -74,14 +74,14 @@ def too_young_page(form: MultiDict) -> tuple[str, int] | None:
     return render_page("entry/too_young.html", None, minimum_age=door.minimum_age), 403
 
 
-def pass_gate(form: MultiDict, invited: bool) -> Passed:
+def pass_gate(form: MultiDict, door: Look, invited: bool) -> Passed:
     """Return what a form brought in which `check_gate` found no problem.
 
     A proof is used up even if something is refused later. Raises FormRefused, NotAllowed.
     """
     has_ban = must_wait(get_storage(), client_address(request.remote_addr))
-    door, now = read_door(get_storage()), now_ms()
-    minimum, underage = door.minimum_age, door.minimum_age > 0 and form.get("age") == YOUNGER
+    minimum, now = door.minimum_age, now_ms()
+    underage = minimum > 0 and form.get("age") == YOUNGER
     agreed = {AGREED_AGE.format(minimum): now} if minimum and not underage else {}
     if door.terms:
         agreed[AGREED_TERMS.format(door.terms)] = now

@@ -20,6 +20,7 @@ from identity.http.context import base_url, get_storage, mail_is_on, site_look, 
 from identity.http.languages import page_language
 from identity.http.limits import Busy, client_address, password_place, refund_attempts
 from identity.messages.outbox import announce
+from identity.site.door import read_door
 from identity.site.formatting import DAY
 from identity.site.pasted import find_secret, unwrap
 from identity.site.settings import site_words
@@ -179,16 +180,17 @@ def add_entry(form: MultiDict, first: bool) -> User | Application:
     password, store = form.get("password", ""), get_storage()
     invite = None if first else find_invite(form)
     invited, address = first or invite is not None, client_address(request.remote_addr)
+    door = read_door(store)
     problems = {
         "name": forms.check_player_name(name),
         "email": forms.check_new_email(email),
         "password": check_password(password, name, email, *site_words(site_name(), base_url())),
     }
     if not first:
-        problems |= check_gate(form, invited)
+        problems |= check_gate(form, door, invited)
     forms.refuse_problems(**problems)
     store.users.require_name(name)
-    passed = Passed({}, False, False, True) if first else pass_gate(form, invited)
+    passed = Passed({}, False, False, True) if first else pass_gate(form, door, invited)
     admission.require_left(invited)
     counted, asked = [], []
     try:

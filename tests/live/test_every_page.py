@@ -12,7 +12,7 @@ from waiting import wait_until
 
 from identity.acts import applications
 from identity.acts import reports as report_acts
-from identity.acts.actors import HALF_AN_HOUR, Actor, Authority
+from identity.acts.actors import Actor, Authority
 from identity.site.look import colours_of
 from model.door_records import NetworkBan, NetworkBans, Text
 from model.kinds import LOOKS, NETWORK_BANS, NOTES, OUTBOX, REPORTS, TEXTS, WEBHOOKS
@@ -56,8 +56,8 @@ PHONE = {"width": 375, "height": 800}  # CSS pixels
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    """A server with open sign-up, whose administrator is hopper."""
-    with running_server(SIGN_UP="open") as server:
+    """A server where sign-ups wait for approval, whose administrator is hopper."""
+    with running_server(SIGN_UP="approval") as server:
         yield server
 
 
@@ -117,7 +117,6 @@ def names(server: RunningServer) -> dict[str, str]:
         asked = {"name": f"{'W' * 28}{number}", "email": f"{number}@{'w' * 60}.example.org"}
         asked |= {"text": "W" * 300, "address": "2001:db8::", "language": "en", "agreed": {}}
         applications.apply(store, True, **asked, password_hash="none", underage=True)
-        store.attempts.count("sign-ups", "all", 60, HALF_AN_HOUR)  # so that others wait as well
     store.records(NOTES).add(Note("0" * 15 + "-00000000", 3, 1, "W" * 300, now))
     for number in range(120):
         store.audit.write("user suspend", 1, user=number % 6, days=7)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from identity.acts.actors import HALF_AN_HOUR, Authority
-from identity.acts.invitations import audit_sign_up
+from identity.acts.invitations import announce_player, audit_sign_up
 from identity.acts.rights import may_admit
 from identity.messages.outbox import announce
 from model.addresses import login_key
@@ -178,8 +178,7 @@ def approve(by: Authority, application_id: str, seen: int) -> User:
         applications.delete(application_id)
     except NotFound as error:  # another moderator was as fast
         raise Decided from error
-    joined = say("New player: %(name)s.", name=user.name)
-    announce(store, "player", joined, f"/users/{user.id}")
+    announce_player(store, user)
     by.write_to(user, "approved", APPROVED)
     return user
 

@@ -1,4 +1,4 @@
-"""Acts on invitations, and the line in the audit log of a sign-up.
+"""Acts on invitations; what the audit log and the chat are told of a new player.
 
 The acts raise NotAllowed, NotFound, StorageFailed, InvalidField, TooManyAttempts.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from identity.acts.actors import Authority
 from identity.acts.rights import may_administer
+from identity.messages.outbox import announce
 from model.errors import InvalidField
 from model.kind import DAY_MS
 from model.records import User, now_ms, sha256
@@ -99,3 +100,9 @@ def audit_sign_up(store: Storage, address: str | None) -> Callable[[User], None]
         store.audit.write("user sign-up", user.id, user=user.id, **invite, **origin)
 
     return before
+
+
+def announce_player(store: Storage, user: User) -> None:
+    """Tell the chat of a new player."""
+    joined = say("New player: %(name)s.", name=user.name)
+    announce(store, "player", joined, f"/users/{user.id}")

@@ -14,12 +14,11 @@ from identity.access.passwords import hash_password
 from identity.access.sessions import find_application, next_address, query_to, signed_in_player
 from identity.access.signing_in import start_application_session, start_session
 from identity.acts import applications
-from identity.acts.invitations import audit_sign_up
+from identity.acts.invitations import announce_player, audit_sign_up
 from identity.acts.naming import name_actor
 from identity.http.context import base_url, get_storage, mail_is_on, site_look, site_name
 from identity.http.languages import page_language
 from identity.http.limits import Busy, client_address, password_place, refund_attempts
-from identity.messages.outbox import announce
 from identity.site.door import read_door
 from identity.site.formatting import DAY
 from identity.site.pasted import find_secret, unwrap
@@ -130,8 +129,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
         start_application_session(user)
         ask_confirmation(user)
         return redirect("/application", 303)
-    joined = say("New player: %(name)s.", name=user.name)
-    announce(get_storage(), "player", joined, f"/users/{user.id}")
+    announce_player(get_storage(), user)
     leads_to = next_address()
     try:
         start_session(user, normal_password(form["password"]))

@@ -26,7 +26,7 @@ from identity.http.languages import page_language
 from identity.http.responses import security_policy
 from identity.oauth.openid import is_on
 from identity.oauth.terms import find_pending_authorization, redirect_targets
-from identity.site.door import PRIVACY, TERMS, is_asked, read_door, read_text
+from identity.site.door import PRIVACY, TERMS, is_asked, read_text
 from identity.site.formatting import DAY
 from identity.site.languages import speaking
 from model import names
@@ -114,7 +114,6 @@ def describe_privacy() -> list[Markup]:
         "chosen": KEPT // DAY,
         "look": site_look(),
         "mail": mail_is_on(),
-        "asks_age": read_door(get_storage()).minimum_age,
         "is_open": current_app.config["SIGN_UP"] in ("open", "approval"),
         "is_listed": lists_profiles(),
         "has_openid": is_on(),

@@ -44,9 +44,9 @@ def start_session(
     hash that `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions
     end, otherwise the one with the id `replaced`. `amr` says how the player proved it (RFC 8176).
     Return False, and save nothing, if the password was changed or the player was suspended since
-    `user` was read. Raises Busy, StorageFailed, and NotAllowed as `require_admitted`.
+    `user` was read. Raises Busy, StorageFailed, and NotAllowed as `require_allowed_network`.
     """
-    require_admitted(user)
+    require_allowed_network(user)
     kept_hash = new_hash or user.password_hash
     if password is not None and needs_rehash(kept_hash, password):
         with password_place(user.id):
@@ -71,7 +71,7 @@ def start_session(
     return True
 
 
-def require_admitted(user: User) -> None:
+def require_allowed_network(user: User) -> None:
     """Raise NotAllowed if a ban of this network hits a player who is not signed in here already."""
     here = session.get("id") if session.get("user") == user.id else None
     if all(each.id != here for each in user.sessions):

@@ -24,7 +24,7 @@ from identity.access.sessions import (
     require_player,
     signed_in_player,
 )
-from identity.access.signing_in import LINK_AMR, require_admitted
+from identity.access.signing_in import LINK_AMR, require_allowed_network
 from identity.acts import applications, emails
 from identity.http.context import get_storage, mail_is_on
 from identity.site.formatting import MINUTE
@@ -163,7 +163,7 @@ def take_new_password(link: str) -> Response | str:
     user = found.user if found and not needs_code(found) else read_user_by_code(found)
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
-    require_admitted(user)  # before anything ends
+    require_allowed_network(user)  # before anything ends
     password = read_new_password(user)
     authority_of(user).log("user new-password", user=user.id)
     if way_back:  # first: a session that a passkey starts after the others ended would stay

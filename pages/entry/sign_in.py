@@ -12,7 +12,7 @@ from identity.access.signing_in import (
     CODE_AMR,
     PASSWORD_AMR,
     end_session,
-    require_admitted,
+    require_allowed_network,
     start_application_session,
     start_session,
 )
@@ -148,7 +148,7 @@ def complete_sign_in(
         raise forms.FormRefused({"form": problem}, 403)
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
-    require_admitted(user)
+    require_allowed_network(user)
     if not use_up():
         raise forms.FormRefused({"form": WRONG}, 403)
     if only and session.get("user") != user.id:

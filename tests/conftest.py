@@ -148,11 +148,14 @@ on_each_backend = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 
 
 @pytest.fixture
-def backend(request) -> Iterator[Backend]:
+def backend(request, monkeypatch) -> Iterator[Backend]:
     """The backend of this test, without installations: flat files, except `on_each_backend`."""
     if getattr(request, "param", "flat files") == "flat files":
         yield FLAT_FILES
     else:
+        from databases import disable_time_limits  # with psycopg, as above
+
+        disable_time_limits(monkeypatch)
         with request.getfixturevalue("databases").lend() as backend:
             yield backend
 

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import psycopg
+import pytest
 from postgresql_cluster import Cluster
+from waiting import PATIENCE
 
 from storage import Storage, open_storage
 from storage.contract import new_key
-from storage.postgresql import backend
+from storage.postgresql import backend, connections, watchdog
 
 
 def query(url: str, statement: str, *values: object) -> list[tuple]:
@@ -19,6 +21,17 @@ def query(url: str, statement: str, *values: object) -> list[tuple]:
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def disable_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each call wait: racing saves take seconds on a machine under load.
+
+    postgresql/ tests the time limits.
+    """
+    monkeypatch.setattr(watchdog, "TURN_TIMEOUT", PATIENCE)
+    monkeypatch.setitem(connections.SESSION, "lock_timeout", f"{PATIENCE}s")
+    monkeypatch.setattr(connections.Link.run, "__defaults__", ((), PATIENCE))
+    monkeypatch.setattr(connections.Link.commit, "__defaults__", (PATIENCE,))
 
 
 class Databases:
